@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,3 +45,29 @@ class Message:
     """The call whose result a tool's message is."""
     name: str = ""
     """The tool whose result it is; empty: unknown."""
+
+
+_CHARS_PER_TOKEN = 16
+"""More than any tokenizer's tokens hold of a whole prompt: some hold 128, of white space, but a
+mean of 4 is usual and of 8 much."""
+_SMALL_CHARS = 1 << 16
+"""A prompt of so many is counted exactly, however small the context is."""
+
+
+def most_chars(context_limit: int) -> int:
+    """How many characters a prompt may have that is worth to be tokenised: a longer one fits into
+    no context of so many tokens."""
+    return _SMALL_CHARS + _CHARS_PER_TOKEN * context_limit
+
+
+def chars_of(messages: Iterable[Message], tools: Iterable[Tool] = ()) -> int:
+    """Characters of a prompt; each message counts as one token more, which none is without."""
+    said = sum(
+        _CHARS_PER_TOKEN
+        + len(message.content)
+        + len(message.thinking)
+        + sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+        for message in messages
+    )
+    described = (len(t.name) + len(t.description) + len(t.parameters) for t in tools)
+    return said + sum(described)

@@ -1,4 +1,5 @@
-"""Reads a Dockerfile: instructions with their line numbers, words, variables, here-documents.
+"""Reads a Dockerfile: instructions with their line numbers, words, variables, here-documents; and
+the .dockerignore beside it.
 
 Syntax: https://docs.docker.com/reference/dockerfile/ . What they do is their reader's.
 """
@@ -6,9 +7,15 @@ Syntax: https://docs.docker.com/reference/dockerfile/ . What they do is their re
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathspec import PathSpec
 
 KNOWN = frozenset(
     [
@@ -70,6 +77,53 @@ class Instruction:
         return found, rest
 
 
+class IgnoreRules:
+    """What of a build context a .dockerignore leaves out.
+
+    Patterns are those of git, but each begins at the context's root, and a later one may take back
+    what lies in a directory that an earlier one leaves out. See
+    https://docs.docker.com/build/concepts/context/#dockerignore-files
+    """
+
+    def __init__(self, patterns: Iterator[str]) -> None:
+        self._spec: PathSpec[Any] | None = None
+        if found := list(patterns):
+            import pathspec  # few tasks have such a file
+
+            self._spec = pathspec.PathSpec.from_lines("gitignore", found)
+
+    @classmethod
+    def read(cls, context: Path) -> IgnoreRules:
+        """The rules of a directory; none where it has no such file.
+
+        Raises:
+            DockerfileError: the file can't be read.
+        """
+        for name in ("Dockerfile.dockerignore", ".dockerignore"):
+            try:
+                return cls(_patterns((context / name).read_text(encoding="utf-8")))
+            except FileNotFoundError:
+                continue
+            except (OSError, UnicodeDecodeError) as error:
+                raise DockerfileError(1, f"{name} can't be read: {error}") from error
+        return cls(iter(()))
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether a file or directory is left out; its path is relative to the context."""
+        return self._spec is not None and path != "." and self._spec.match_file(path)
+
+
+def _patterns(text: str) -> Iterator[str]:
+    for line in text.removeprefix("\ufeff").splitlines():
+        pattern = line.strip()
+        if line.startswith("#") or not pattern:
+            continue
+        taken_back = pattern.startswith("!")
+        path = posixpath.normpath(pattern[taken_back:].strip()).lstrip("/")
+        if path not in ("", "."):
+            yield f"{'!' * taken_back}/{path}"
+
+
 def parse_dockerfile(text: str) -> list[Instruction]:
     """All instructions in order, those that Docker doesn't know (not in `KNOWN`) included.
 
@@ -120,7 +174,7 @@ def json_form(arguments: str) -> list[str] | None:
         return None
     try:
         words = json.loads(arguments)
-    except ValueError:
+    except (RecursionError, ValueError):
         return None
     if isinstance(words, list) and all(isinstance(word, str) for word in words):
         return words

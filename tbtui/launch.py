@@ -41,6 +41,7 @@ from tbtui.config import RunConfig
 from tbtui.config.sources import load_secrets
 from tbtui.engines.request import RunRequest, request_run
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.ipc import exit_words
 from tbtui.journal.rundir import RunDirectory
 from tbtui.supervisor import Shell, supervised
@@ -325,8 +326,8 @@ def _tell(directory: RunDirectory, pid: int, *, as_json: bool) -> None:
     for name, value in record.items():
         if name != "record":
             typer.echo(f"{name:<10}{value or 'none: see log.txt'}")
-    typer.echo(f"see it    tbtui attach {directory.path}")
-    typer.echo(f"end it    tbtui ctl run stop {directory.path}")
+    typer.echo(f"see it    {to_type('attach', directory.path)}")
+    typer.echo(f"end it    {to_type('ctl', 'run', 'stop', directory.path)}")
 
 
 def _reason(said: str, status: int) -> str:

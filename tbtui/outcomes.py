@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
+from tbtui.invocation import to_type
+
 OutcomeAction = Literal["train", "mask", "retry", "halt"]
 """What is done with a trial for its outcome: `mask` leaves it out of its group's baseline too,
 `retry` tries again and masks it when the attempts are used up, `halt` ends the run."""
@@ -68,6 +70,8 @@ class Outcome(StrEnum):
     )
     VERIFIER_ERROR = "verifier_error", "retry", "the verifier gave no usable verdict", True
     PROVIDER_ERROR = "provider_error", "retry", "the policy failed to answer", True
+    REFUSED = "refused", "mask", "the model's server refused the prompt, or withheld its answer"
+    TOO_SLOW = "too_slow", "mask", "the model was still answering when the trial's time was over"
     CANCELLED = "cancelled", "mask", "stopped or cancelled by a person, or no longer needed"
     HUMAN_TOUCHED = (
         "human_touched",
@@ -78,15 +82,37 @@ class Outcome(StrEnum):
 
 INFRASTRUCTURE = frozenset(outcome for outcome in Outcome if outcome.infrastructure)
 
-ADVICE: dict[Outcome, str] = {
-    Outcome.CONTEXT_OVERFLOW: "raise context_limit",
-    Outcome.OUTPUT_TRUNCATED: "raise max_tokens",
-    Outcome.PARSE_ERROR: "raise max_turns, or train longer before judging",
-    Outcome.AGENT_TIMEOUT: "raise max_turns or trial_timeout_sec",
-    Outcome.VERIFIER_ERROR: "run tbtui tasks try on it with --oracle",
-    Outcome.SANDBOX_LOST: "lower n_parallel_envs",
-    Outcome.SETUP_ERROR: "run tbtui doctor",
-    Outcome.PROVIDER_ERROR: "look at the model's server",
-    Outcome.AGENT_ERROR: "read a trial's trial.log",
-}
-"""What to do where trials end so; nothing for what is the policy's own work or a person's."""
+UNANSWERED = frozenset({Outcome.REFUSED, Outcome.TOO_SLOW})
+"""A server that is up gave the trial no answer, and would give another attempt none: no reward."""
+
+UNSCORED = INFRASTRUCTURE | UNANSWERED | {Outcome.CANCELLED}
+"""There is no reward in these, whatever a verifier said."""
+
+
+def advice(outcome: Outcome) -> str:
+    """What to do where trials end so; empty for what is the policy's own work or a person's."""
+    match outcome:
+        case Outcome.CONTEXT_OVERFLOW:
+            return "raise context_limit"
+        case Outcome.OUTPUT_TRUNCATED:
+            return "raise max_tokens"
+        case Outcome.PARSE_ERROR:
+            return "raise max_turns, or train longer before judging"
+        case Outcome.AGENT_TIMEOUT:
+            return "raise max_turns or trial_timeout_sec"
+        case Outcome.VERIFIER_ERROR:
+            return "try its own solution on it"
+        case Outcome.SANDBOX_LOST:
+            return "lower n_parallel_envs"
+        case Outcome.SETUP_ERROR:
+            return f"run {to_type('doctor')}"
+        case Outcome.PROVIDER_ERROR:
+            return "look at the model's server"
+        case Outcome.REFUSED:
+            return "read the reason; leave the task out, or use another model or server"
+        case Outcome.TOO_SLOW:
+            return "raise trial_timeout_sec, or lower max_tokens or n_parallel_envs"
+        case Outcome.AGENT_ERROR:
+            return "read a trial's trial.log"
+        case _:
+            return ""

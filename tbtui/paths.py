@@ -42,8 +42,8 @@ def expanded(given: str | Path) -> Path:
     Nothing need be there.
 
     Raises:
-        PathError: the user has no home directory here; or nobody can have such a path, or this
-            user mayn't look there.
+        PathError: the user has no home directory here; or no path can be so, or this user
+            mayn't look there.
     """
     path = expanded_user(given)
     try:
@@ -55,6 +55,14 @@ def expanded(given: str | Path) -> Path:
     except ValueError as error:
         raise PathError(f"{str(given)!r}: not a path ({error})") from error
     return path
+
+
+def leads_inside(path: Path, directory: Path) -> bool:
+    """Whether what `path` means, links followed, lies in the directory."""
+    try:
+        return path.resolve().is_relative_to(directory.resolve())
+    except (OSError, RuntimeError):  # a cycle of links
+        return False
 
 
 def open_plain(path: str | Path) -> BufferedReader:
@@ -74,6 +82,8 @@ def open_plain(path: str | Path) -> BufferedReader:
         if error.errno == errno.ENXIO:  # a socket, or a device without a driver
             raise OSError(error.errno, _SPECIAL, str(path)) from error
         raise
+    except ValueError as error:  # a name from a file, with a NUL in it
+        raise OSError(errno.EINVAL, "not a path", str(path)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, _SPECIAL, str(path))
@@ -81,14 +91,23 @@ def open_plain(path: str | Path) -> BufferedReader:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a whole file, in place of one of that name; its directory is made. Raises `OSError`.
+    """Write a whole file, in place of one of that name; its directory is made. Raises `OSError`,
+    which names the file.
 
     Where two write at the same moment, one of them wins, and no reader sees a part.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(content)
-    part.replace(path)
+    part.unlink(missing_ok=True)
+    try:
+        # A file of its own: a link that somebody has put there is not written through.
+        with part.open("xb") as file:
+            file.write(content)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        # Of a disk that is full Python does not say what was being written.
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def read_plain(path: str | Path, most: int = MOST_BYTES) -> bytes:

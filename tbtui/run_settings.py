@@ -20,7 +20,7 @@ from tbtui.ui.services import SettingEntry
 
 if TYPE_CHECKING:
     from tbtui.journal.rundir import RunDirectory
-    from tbtui.whatif.report import Comparison
+    from tbtui.whatif.report import WhatIfComparison
 
 TRIED = frozenset({"loss_fn", "advantage", "loss_normalizer", "clip_low", "clip_high"})
 """Settings whose effect on a recorded step can be computed."""
@@ -94,7 +94,7 @@ def _entry(row: Setting, heading: str) -> SettingEntry:
     )
 
 
-def _effect(comparison: Comparison) -> Iterator[str]:
+def _effect(comparison: WhatIfComparison) -> Iterator[str]:
     before, after = comparison.trained, comparison.instead
     yield f"Step {comparison.recorded.step} with it, as recorded:"
     yield f"trials with a gradient {before.learning} -> {after.learning}"

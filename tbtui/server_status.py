@@ -23,7 +23,7 @@ ServerState = Literal[
 DOWN: frozenset[ServerState] = frozenset(
     {"paused_capacity", "paused_rate_limit", "paused_billing", "unreachable"}
 )
-"""States in which it answers nobody, and which pass."""
+"""States in which it answers no request, and which pass."""
 
 _WORDS: dict[ServerState, str] = {
     "active": "active",

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.journal.rundir import RunDirectory
 
 if TYPE_CHECKING:
-    from tbtui.journal.review_rule import Rule
+    from tbtui.journal.review_rule import ReviewRule
     from tbtui.policies.chat.vocabulary import Vocabulary
     from tbtui.policies.local.tokenizer import LocalTokenizer
     from tbtui.ui.library import TaskLibrary
@@ -91,7 +92,10 @@ def farewell(run: RunDirectory, *, goes_on: bool) -> list[str]:
         return [line("run", f"{name}: {error}")]
     facts = list(ending.lines(run.name))
     if goes_on and is_live(run):
-        follow = [("goes on", f"tbtui attach {name}"), ("stop it", f"tbtui ctl run stop {name}")]
+        follow = [
+            ("attach", to_type("attach", name)),
+            ("stop", to_type("ctl", "run", "stop", name)),
+        ]
     else:
         follow = list(ending.next_lines(name))
     return [line(head, text) for head, text in (*facts, *follow)]
@@ -104,7 +108,7 @@ def look_on(run: RunDirectory) -> RunHost:
     return AttachedRun(run, take=False)
 
 
-def add_rule(file: Path, rule: Rule) -> None:
+def add_rule(file: Path, rule: ReviewRule) -> None:
     """Write a review rule to the end of a file.
 
     Raises:

@@ -6,7 +6,11 @@ on the signals that reach it alone, stops with the child, ends with the child's 
 signal, and ends before the child once that lets go of the terminal.
 
 Both are in the process group that the shell made: what the terminal sends (ctrl-c, a hang-up, a new
-size) reaches the child by itself. Whoever kills the waiting process kills the child too.
+size) reaches the child by itself. A kill of the waiting process kills the child too.
+
+Only Linux says who has sent a signal, and tells a process of its parent's end. Elsewhere what
+terminals send is not passed on, whatever its sender, and the child watches a pipe that ends with
+its parent.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ import os
 import signal
 import sys
 import termios
+import threading
 from collections.abc import Callable
-from pathlib import Path
 
 _PASSED_ON = frozenset(
     {
@@ -33,6 +37,7 @@ _LET_GO = signal.SIGUSR1
 """Sent by the child: it needs the terminal no more."""
 _FROM_KERNEL = 0x80
 """`si_code` of what the terminal sends to the whole group."""
+_OF_TERMINALS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH})
 _PR_SET_PDEATHSIG = 1
 
 _RESTORE = (
@@ -47,8 +52,9 @@ _RESTORE = (
 class Shell:
     """The waiting process, as its child sees it."""
 
-    def __init__(self, waiting: int) -> None:
+    def __init__(self, waiting: int, death_signal: _ParentDeathSignal) -> None:
         self._waiting = waiting
+        self._death_signal = death_signal
 
     def release(self) -> None:
         """Give the shell its prompt back: this process leaves the terminal's session and goes on.
@@ -56,7 +62,7 @@ class Shell:
         Its standard streams must be elsewhere by then.
         """
         os.setsid()
-        _die_with_parent(0)
+        self._death_signal.disarm()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._waiting, _LET_GO)
 
@@ -76,14 +82,15 @@ def supervised(work: Callable[[Shell], int]) -> int:
     waited_for = _PASSED_ON | {signal.SIGCHLD, _LET_GO}
     # From before there is a child: nothing is lost between.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
+    death_signal = _ParentDeathSignal()
     child = os.fork()
     if child == 0:
-        _die_with_parent(signal.SIGKILL)
+        death_signal.arm()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if os.getppid() != waiting:
             # It was killed before this one could learn of it.
             os.kill(os.getpid(), signal.SIGKILL)
-        return work(Shell(waiting))
+        return work(Shell(waiting, death_signal))
     status = _wait(child, waited_for)
     if status >= 0:
         return status
@@ -94,38 +101,67 @@ def supervised(work: Callable[[Shell], int]) -> int:
 def _wait(child: int, waited_for: frozenset[signal.Signals]) -> int:
     """Wait for the child; its exit status, below 0 the signal that killed it."""
     while True:
-        came = signal.sigwaitinfo(waited_for)
-        if came.si_signo == signal.SIGCHLD:
-            ended, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
-            if ended and os.WIFSTOPPED(status):
-                _stop_with(child)
-            elif ended:
+        number, of_terminal = _next_signal(waited_for)
+        if number == signal.SIGCHLD:
+            changed, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+            if changed and os.WIFSTOPPED(status):
+                # As the shell expects of a job.
+                os.kill(os.getpid(), signal.SIGSTOP)
+                # A shell continues the whole group, anybody else perhaps this process alone.
+                # Textual begins anew with each of these signals.
+                changed, status = os.waitpid(child, os.WNOHANG | os.WCONTINUED)
+                if not changed:
+                    os.kill(child, signal.SIGCONT)
+            if changed and not os.WIFCONTINUED(status):
                 return os.waitstatus_to_exitcode(status)
-        elif came.si_signo == _LET_GO:
-            if came.si_pid == child:
-                return 0
-        elif came.si_code != _FROM_KERNEL:
-            os.kill(child, came.si_signo)
+        elif number == _LET_GO:
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(child) == child:
+                    return 0
+        elif not of_terminal:
+            os.kill(child, number)
 
 
-def _stop_with(child: int) -> None:
-    """Stop, as the shell expects of a job; afterwards the child goes on too."""
-    os.kill(os.getpid(), signal.SIGSTOP)
-    # A shell continues the whole group, anybody else perhaps this process alone. Textual begins
-    # anew with each of these signals.
-    if _is_stopped(child):
-        os.kill(child, signal.SIGCONT)
+def _next_signal(waited_for: frozenset[signal.Signals]) -> tuple[int, bool]:
+    """The next signal, and whether a terminal has sent it to the whole group."""
+    if sys.platform == "linux":
+        came = signal.sigwaitinfo(waited_for)
+        return came.si_signo, came.si_code == _FROM_KERNEL
+    number = signal.sigwait(waited_for)
+    return number, number in _OF_TERMINALS
 
 
-def _is_stopped(process: int) -> bool:
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] == "T"
+class _ParentDeathSignal:
+    """Kills a child when its parent ends, however that ends."""
+
+    def __init__(self) -> None:
+        self._disarmed = threading.Event()
+        if sys.platform != "linux":
+            self._read, self._write = os.pipe()
+
+    def arm(self) -> None:
+        """Begin; to be called in the child."""
+        if sys.platform == "linux":
+            _signal_at_end_of_parent(signal.SIGKILL)
+        else:
+            os.close(self._write)
+            threading.Thread(target=self._watch, name="parent", daemon=True).start()
+
+    def disarm(self) -> None:
+        """Let the child go on without its parent."""
+        self._disarmed.set()
+        if sys.platform == "linux":
+            _signal_at_end_of_parent(0)
+
+    def _watch(self) -> None:
+        if sys.platform == "linux":  # the kernel does
+            return
+        os.read(self._read, 1)
+        if not self._disarmed.is_set():
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _die_with_parent(number: int) -> None:
+def _signal_at_end_of_parent(number: int) -> None:
     """Have the kernel send this process a signal when its parent ends; 0: none."""
     import ctypes  # the waiting process does without it
 

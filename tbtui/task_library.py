@@ -16,17 +16,17 @@ from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.config import RunConfig
 from tbtui.errors import UserError
 from tbtui.journal.database import JournalError
+from tbtui.journal.history import RunHistory, TaskHistory, read_history
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.summaries import RunHistory, TaskHistory, read_history
 from tbtui.paths import config_dir, state_dir
 from tbtui.ui.library import (
+    PastTask,
     Plan,
     Preview,
     RunRecord,
     SavedSet,
     Start,
     TaskEntry,
-    TaskRecord,
     Use,
 )
 from tbtui.vocabulary import category_of
@@ -88,7 +88,7 @@ class CatalogLibrary:
     def defects(self) -> int:
         return self._broken
 
-    def records(self) -> Mapping[str, TaskRecord]:
+    def records(self) -> Mapping[str, PastTask]:
         runs: dict[str, list[RunRecord]] = {}
         for name, history in _histories(self._config.logs_dir):
             for id, task in _of_run(history, self._tasks.values()):
@@ -97,16 +97,18 @@ class CatalogLibrary:
             id: tuple(sorted(records, key=lambda record: record.started_at, reverse=True))
             for id, records in runs.items()
         }
-        return {id: TaskRecord(records) for id, records in newest.items()}
+        return {id: PastTask(records) for id, records in newest.items()}
 
-    def obstacles(self) -> Mapping[str, str]:
+    def unusable(self) -> Mapping[str, str]:
         # A run's own choice; its import takes longer than the browser's first frame may.
         from tbtui.engines.task_fitness import choose_for_tasks
 
         _, fitness = choose_for_tasks(self._config, [task.path for task in self._tasks.values()])
-        return {str(path): found[0].text for path, found in fitness.obstacles.items()}
+        return {str(path): found[0].text for path, found in fitness.unusable.items()}
 
     def preview(self, id: str) -> Preview:
+        from tbtui.rollout.environments.host_variables import host_variables, listed  # as above
+
         path = self._task(id).path
         try:
             return Preview(
@@ -117,6 +119,7 @@ class CatalogLibrary:
                 solution=_texts(
                     path, [*_walk(path / "solution"), *path.glob("steps/*/solution/*")]
                 ),
+                variables=listed(host_variables(path)),
             )
         except OSError as error:
             raise UserError(f"{path}: can't be read ({error.strerror})") from error

@@ -38,6 +38,18 @@ def one_line(text: str, most: int | None = None) -> str:
     return line if most is None or len(line) <= most else line[: most - 1] + "…"
 
 
+def counted(number: int, what: str) -> str:
+    """`1 task`, `3 tasks`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def both_ends(line: str, most: int) -> str:
+    """A line, or of one with more than `most` characters its beginning, which says where, and more
+    of its end, where the reason stands."""
+    head = most // 3
+    return line if len(line) <= most else f"{line[:head]}…{line[head + 1 - most :]}"
+
+
 def reason(error: BaseException) -> str:
     """What an exception says, on one line; its type's name where it says nothing."""
     return one_line(str(error)) or type(error).__name__

@@ -6,6 +6,7 @@ Nothing is imported here that takes time: the app's first frame is painted with 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Literal
 
@@ -18,6 +19,18 @@ sums of squares of what is beyond overflow, and a policy that is trained on one 
 def is_reward(value: float) -> bool:
     """Whether a number can be a reward: finite, and not beyond `MAX_REWARD`."""
     return abs(value) <= MAX_REWARD
+
+
+def all_equal(rewards: Collection[float]) -> bool:
+    """Whether a group's rewards say nothing of its trials, because none differs from another.
+
+    Those that differ by rounding alone are equal: within a billionth of the larger one, and within
+    1e-12 of zero.
+    """
+    if not rewards:
+        return True
+    low, high = min(rewards), max(rewards)
+    return high - low <= max(1e-9 * max(abs(low), abs(high)), 1e-12)
 
 
 def category_of(kind: str | None, category: str | None) -> str:
@@ -85,11 +98,8 @@ OutageKind = Literal[
 LossName = Literal["importance_sampling", "ppo", "cispo", "gspo", "dro"]
 """See `algorithm/losses.py`."""
 
-Advantage = Literal["centred", "std", "leave_one_out", "batch", "turn_value"]
+Advantage = Literal["centred", "std", "leave_one_out", "batch"]
 """See `algorithm/advantages.py`."""
-
-GroupFrom = Literal["task", "fork"]
-"""See `algorithm/fork_groups.py`."""
 
 Normalizer = Literal["token", "sequence", "trial", "sum"]
 """What a batch's loss is divided by."""
@@ -113,45 +123,6 @@ members left."""
 
 Schedule = Literal["constant", "linear", "cosine"]
 """How the learning rate changes: see `engines/grpo/plan.py`."""
-
-SuspectName = Literal[
-    "infrastructure_zero",  # the machinery failed it, and it counts as a failure
-    "unverified",  # a reward, and no verifier ran
-    "instant_verifier",  # it took next to no time, compared with its siblings' verifiers
-    "tests_skipped",  # the verifier says that it skipped tests, or found none
-    "flaky_verdict",  # a sibling said the same, token for token, and got another reward
-    "no_commands",  # a reward for doing nothing
-    "few_turns",  # solved in far fewer turns than siblings need
-    "tests_touched",  # its commands name the verifier's own files
-    "human_touched",  # a person typed in its terminal
-]
-"""Why a trial's reward may not be what it seems: see `algorithm/suspects.py`."""
-
-AlarmName = Literal[
-    "reward_collapse",
-    "logprob_collapse",
-    "sampler_mismatch",
-    "no_signal",
-    "below_base",
-    "reward_hacking",
-    "truncated",
-    "honeypot",
-]
-"""See `algorithm/alarms.py`; the last is of `engines/honeypots.py`."""
-
-# From which values on training looks wrong: `algorithm/alarms.py` and `view/diagnosis` compare with
-# these. "Measured" is the embedded policy on the starter tasks.
-
-COLLAPSED_NEGATIVE_LOGPROB = 0.01
-"""Mean -log p, nats per token, below which nothing is left to explore: tokens of .99 and more.
-Healthy runs, measured, end at .05 to .1; the end of learning comes with the end of entropy (Cui et
-al. 2025, arXiv 2505.22617)."""
-
-MISMATCH_KL = 0.01
-"""Nats per token between sampler and trainer with the same weights: training is stable below it
-(Tinker's documentation). The embedded policy's is 1e-12."""
-MISMATCH_KL_STALE = 0.1
-"""The same where the sampler's weights are older: well outside PPO's usual .01 to .05 a step."""
 
 
 def is_paced(step: int, purpose: Purpose) -> bool:

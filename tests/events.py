@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from tbtui.journal.events import (
     AnyEvent,
     Entry,
+    EvalFinished,
+    GroupScored,
     Outcome,
     PhaseSeconds,
+    PolicyMeasured,
     RunContinued,
     RunStarted,
     TaskRecord,
     TrialFinished,
     TrialQueued,
+    TrialScore,
+    TurnParsed,
     TurnSampled,
+    TurnStarted,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.samples import SampleRecord
+from tbtui.journal.writer import JournalWriter
+from tbtui.server_status import ServerStatus
 
 
 def run_started(**changes: Any) -> RunStarted:
@@ -91,6 +102,35 @@ def turn_sampled(trial: str, **changes: Any) -> TurnSampled:
     return TurnSampled(trial=trial, **(fields | changes))
 
 
+def write_answer(writer: JournalWriter, record: SampleRecord, **changes: Any) -> None:
+    """A turn begins, and the model's answer to it comes, with its tokens."""
+    writer.append(TurnStarted(trial=record.trial, turn=record.turn))
+    fields = {
+        "turn": record.turn,
+        "sample": writer.add_sample(record),
+        "completion_tokens": len(record.pieces),
+        "weights_version": record.weights_version,
+        "seconds": record.seconds,
+    }
+    writer.append(turn_sampled(record.trial, **(fields | changes)))
+
+
+def sample_record(trial: str, pieces: Sequence[str] = ("ls",), **changes: Any) -> SampleRecord:
+    """What the policy was given and said at a trial's first model call."""
+    fields: dict[str, Any] = {
+        "turn": 1,
+        "prompt_ids": (1, 2, 3),
+        "completion_ids": tuple(len(piece) for piece in pieces),
+        "logprobs": np.full(len(pieces), -0.5, np.float32),
+        "prompt_text": "$ ",
+        "stop_reason": "stop",
+        "weights_version": 0,
+        "temperature": 1.0,
+        "seconds": 0.2,
+    }
+    return SampleRecord(trial=trial, pieces=tuple(pieces), **(fields | changes))
+
+
 def trial_finished(trial: str, reward: float | None, **changes: Any) -> TrialFinished:
     """A trial that has ended after a turn, with this verdict or lost without one."""
     lost, solved = reward is None, reward == 1
@@ -103,6 +143,71 @@ def trial_finished(trial: str, reward: float | None, **changes: Any) -> TrialFin
         "seconds": PhaseSeconds(),
     }
     return TrialFinished(trial=trial, **(fields | changes))
+
+
+def turn_parsed(trial: str, **changes: Any) -> TurnParsed:
+    """An answer to a trial's first model call, in which nothing is to be done."""
+    fields: dict[str, Any] = {"turn": 1, "analysis": "", "plan": "", "commands": ()}
+    return TurnParsed(trial=trial, **(fields | {"task_complete": False} | changes))
+
+
+def group_scored(group: str, trials: Mapping[str, TrialScore], **changes: Any) -> GroupScored:
+    """A group of the first step that teaches something."""
+    fields: dict[str, Any] = {
+        "step": 1,
+        "task": "copy-01",
+        "disposition": "trained",
+        "baseline": 0.5,
+    }
+    return GroupScored(group=group, trials=dict(trials), **(fields | changes))
+
+
+def eval_finished(step: int, pass_rate: float | None, **changes: Any) -> EvalFinished:
+    """An evaluation of eight trials by a step's weights."""
+    fields: dict[str, Any] = {
+        "weights_version": step,
+        "temperature": 1.0,
+        "scored": 8,
+        "unscored": 0,
+        "by_kind": {},
+    }
+    return EvalFinished(step=step, pass_rate=pass_rate, **(fields | changes))
+
+
+def policy_measured(**changes: Any) -> PolicyMeasured:
+    """A policy that samples, and has answered nothing yet."""
+    fields: dict[str, Any] = {
+        "activity": "sampling",
+        "in_flight": 0,
+        "running": 0,
+        "completed": 0,
+        "sampled_tokens": 0,
+        "p50_sec": None,
+        "p95_sec": None,
+    }
+    return PolicyMeasured(**(fields | changes))
+
+
+def server_status(**changes: Any) -> ServerStatus:
+    """A policy's server that works, and was asked nothing yet."""
+    fields: dict[str, Any] = {
+        "state": "active",
+        "reason": "",
+        "since": 0.0,
+        "requests": (),
+        "retries": 0,
+        "prompt_tokens": 0,
+        "cached_tokens": 0,
+    }
+    return ServerStatus(**(fields | changes))
+
+
+def write_journal(run: RunDirectory, events: Iterable[AnyEvent], **options: Any) -> RunDirectory:
+    """Begin the run's journal with these events; `options` are the writer's."""
+    with JournalWriter(run, **options) as journal:
+        for event in events:
+            journal.append(event)
+    return run
 
 
 def entries_of(run: RunDirectory) -> Sequence[Entry]:

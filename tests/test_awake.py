@@ -18,7 +18,7 @@ class Clocks:
     """The machine's."""
 
     def __init__(self) -> None:
-        self.monotonic, self.boottime = 1000.0, 5000.0
+        self.monotonic, self.boottime, self.worked = 1000.0, 5000.0, 7.0
 
     def run(self, seconds: float, *, suspended: bool = False) -> None:
         self.boottime += seconds
@@ -33,7 +33,7 @@ def clocks() -> Clocks:
 
 @pytest.fixture
 def clock(clocks: Clocks) -> AwakeClock:
-    return AwakeClock(lambda: clocks.monotonic, lambda: clocks.boottime)
+    return AwakeClock(lambda: clocks.monotonic, lambda: clocks.boottime, lambda: clocks.worked)
 
 
 def ticks(clock: AwakeClock, clocks: Clocks, count: int) -> None:
@@ -72,12 +72,27 @@ def test_a_busy_machine_is_not_asleep(clock: AwakeClock, clocks: Clocks) -> None
     assert clock.asleep() == 0
 
 
+def test_a_loop_that_computes_is_not_asleep(clock: AwakeClock, clocks: Clocks) -> None:
+    began = clock.time()
+    clock.tick()
+    clocks.worked += 60
+    clocks.run(150)  # a loaded machine
+    assert clock.time() - began == 150
+    assert clock.asleep() == 0
+    clock.tick()
+    clocks.run(150)
+    assert clock.asleep() == 150
+
+
 STOPPED = textwrap.dedent("""
-    import asyncio, os, signal, sys
-    from tbtui.awake import AwakeLoop
+    import asyncio, os, signal, sys, time
+    from tbtui.awake import TICK_SEC, AwakeLoop
 
     async def main():
         loop = asyncio.get_running_loop()
+        while time.process_time() < 3:  # what it has done before the gap is no work in it
+            pass
+        await asyncio.sleep(2 * TICK_SEC)
         began = loop.time()
         print("ready", flush=True)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,3 +38,13 @@ def test_docstrings_are_plain_sentences(room: str) -> None:
             if _UNPLAIN.match(first):
                 found.append(f"{path.relative_to(_ROOT)}:{line}: {first}")
     assert not found, "\n".join(found)
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    names = Counter(
+        node.name
+        for file in sorted((_ROOT / "tbtui").rglob("*.py"))
+        for node in ast.parse(file.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []

@@ -1,6 +1,6 @@
 """How much better a trial did than its siblings.
 
-Group-relative advantages after Shao et al. 2024 (GRPO, arXiv 2402.03300, section 4.1.2), in five
+Group-relative advantages after Shao et al. 2024 (GRPO, arXiv 2402.03300, section 4.1.2), in four
 units. With the rewards r of a group's G scored trials and their mean m:
 
     centred        r - m: without the division by the deviation, which Liu et al. 2025 (Dr. GRPO,
@@ -12,8 +12,6 @@ units. With the rewards r of a group's G scored trials and their mean m:
     batch          (r - m) / (s + EPSILON), s the population deviation of r - m over all scored
                    trials of the batch, constant groups included (the baseline variant of
                    REINFORCE++, Hu et al. 2025, arXiv 2501.03262)
-    turn_value     leave_one_out; of trials whose turns were valued, each turn has its own part of
-                   it (`turn_value.py`)
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tbtui.vocabulary import Advantage
+from tbtui.vocabulary import Advantage, all_equal
 from tbtui.vocabulary import Disposition as Disposition
 
 Method = Advantage
@@ -60,7 +58,8 @@ def advantages(
 
     Rewards have any unit; None is a trial without one. A group with fewer than `min_group` scored
     trials is `short`: it has no advantages, and no part in the batch's deviation. A group whose
-    rewards are all equal is `constant`: its advantages are exactly zero under every method.
+    rewards are all equal but for rounding is `constant`: its advantages are exactly zero under
+    every method.
     """
     if not needs_whole_batch(method):
         return [group_advantages(group, method, min_group) for group in groups]
@@ -89,7 +88,7 @@ def group_advantages(
         case "std":
             deviation = math.sqrt(math.fsum(value * value for value in scored) / len(scored))
             return _scaled(result, 1 / (deviation + EPSILON))
-        case "leave_one_out" | "turn_value":
+        case "leave_one_out":
             return _scaled(result, len(scored) / (len(scored) - 1))
         case "batch":
             raise ValueError("the advantages of method 'batch' need all groups of the batch")
@@ -106,7 +105,7 @@ def centred(rewards: Sequence[float | None], min_group: int) -> GroupAdvantages:
     if len(scored) < min_group or not scored:
         return GroupAdvantages(None, tuple(None for _ in rewards), "short")
     baseline = math.fsum(scored) / len(scored)
-    constant = max(scored) == min(scored)
+    constant = all_equal(scored)
     return GroupAdvantages(
         baseline,
         tuple(

@@ -1,4 +1,4 @@
-"""When training looks wrong: step metrics and evaluations in, alarms out. Pure.
+"""When training looks wrong: step metrics and evaluations in, findings out. Pure.
 
 Each detector looks at the latest steps and says what is wrong, or nothing. Limits and where they
 come from stand beside them; "measured" is the embedded policy on the starter tasks: learning rates
@@ -13,12 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median, variance
-from typing import get_args
 
-from tbtui.vocabulary import COLLAPSED_NEGATIVE_LOGPROB, MISMATCH_KL, MISMATCH_KL_STALE
-from tbtui.vocabulary import AlarmName as AlarmName
-
-ALARMS: tuple[AlarmName, ...] = get_args(AlarmName)
+from tbtui.findings import (
+    COLLAPSED_NEGATIVE_LOGPROB,
+    MISMATCH_KL,
+    MISMATCH_KL_STALE,
+    Finding,
+    Rule,
+)
+from tbtui.sampling import (
+    DEFAULT_SAMPLING,
+    SamplingSettings,
+    certainty,
+    for_alike,
+    for_cut_answers,
+    for_failing,
+    for_full_context,
+)
 
 HISTORY = 64
 """Steps that are remembered."""
@@ -52,6 +63,7 @@ MISMATCH_GAP = 5.0
 """Nats at one token with the same weights: a probability a hundred times off is no rounding.
 Chosen, not measured: the embedded policy stays below 1e-4."""
 
+
 NO_SIGNAL_STEPS = 5
 """Steps in a row without a group that teaches anything: the chance that a policy which still
 learns on half of its steps draws them is 3%."""
@@ -75,23 +87,12 @@ TRUNCATED_LEAST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
-    """An alarm: what looks wrong, and the numbers that show it."""
-
-    name: AlarmName
-    step: int
-    text: str
-    """One line: what, how much, against what."""
-    numbers: dict[str, float]
-    """Finite."""
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """One step's metrics."""
 
     step: int
     metrics: Mapping[str, float]
+    sampling: SamplingSettings = DEFAULT_SAMPLING
 
     @property
     def reward(self) -> float:
@@ -131,8 +132,6 @@ class HeldOutResult:
         return self.passed / self.scored
 
 
-Finding = tuple[str, dict[str, float]]
-"""One line, and its numbers."""
 Detector = Callable[[Sequence[Step]], Finding | None]
 
 
@@ -147,7 +146,9 @@ def reward_collapse(history: Sequence[Step]) -> Finding | None:
     was, now = _reward(best), _reward(recent)
     error = _standard_error([*before, *recent], WINDOW, WINDOW)
     if now <= COLLAPSED * was and was - now >= NOISE * error:
-        return (
+        return _found(
+            Rule.REWARD_COLLAPSE,
+            history,
             f"mean reward of the last {WINDOW} steps is {now:.2f}; it was {was:.2f}"
             f" up to step {best[-1].step}",
             {"reward": now, "best": was, "standard_error": error},
@@ -164,7 +165,9 @@ def reward_collapse(history: Sequence[Step]) -> Finding | None:
         and many - few >= NOISE * spread
         and now <= _reward(fewest) + error
     ):
-        return (
+        return _found(
+            Rule.REWARD_COLLAPSE,
+            history,
             f"turns rose from {few:.1f} to {many:.1f} while the mean reward did not"
             f" ({_reward(fewest):.2f} -> {now:.2f}): often the start of a collapse",
             {"turns": many, "fewest": few, "reward": now, "reward_then": _reward(fewest)},
@@ -174,13 +177,16 @@ def reward_collapse(history: Sequence[Step]) -> Finding | None:
 
 def logprob_collapse(history: Sequence[Step]) -> Finding | None:
     """The mean log-probability has collapsed: the policy is certain of every token, or of none."""
-    values = [s.metrics["optim/surprise"] for s in history if "optim/surprise" in s.metrics]
+    name, called = certainty(history[-1].sampling.temperature)
+    values = [step.metrics[name] for step in history if name in step.metrics]
     if len(values) < SURPRISE_WINDOW:
         return None
     now = median(values[-SURPRISE_WINDOW:])  # one odd step is none
     if now < COLLAPSED_NEGATIVE_LOGPROB:
-        return (
-            f"-log p is {now:.4f} nats a token: the policy hardly explores any more",
+        return _found(
+            Rule.LOGPROB_COLLAPSE,
+            history,
+            f"{called} is {now:.4f} nats a token: the policy hardly explores any more",
             {"surprise": now, "limit": COLLAPSED_NEGATIVE_LOGPROB},
         )
     before = values[:-SURPRISE_WINDOW]
@@ -188,15 +194,21 @@ def logprob_collapse(history: Sequence[Step]) -> Finding | None:
         return None
     usual = median(before)
     if now > EXPLODED * usual and now > usual + EXPLODED_BY:
-        return (
-            f"-log p is {now:.2f} nats a token, usually {usual:.2f}: the policy falls apart",
+        return _found(
+            Rule.LOGPROB_COLLAPSE,
+            history,
+            f"{called} is {now:.2f} nats a token, usually {usual:.2f}: the policy falls apart",
             {"surprise": now, "usual": usual},
         )
     return None
 
 
 def sampler_mismatch(history: Sequence[Step]) -> Finding | None:
-    """Sampler and trainer disagree about the same tokens."""
+    """Sampler and trainer disagree about the same tokens.
+
+    The sampler's log-probabilities are those of its temperature, the trainer's of 1: of another
+    temperature their difference shows what was asked for.
+    """
     known = [s.metrics for s in history if "optim/kl_sample_train_v2" in s.metrics]
     if not known:
         return None
@@ -206,14 +218,15 @@ def sampler_mismatch(history: Sequence[Step]) -> Finding | None:
     limit = MISMATCH_KL_STALE if stale else MISMATCH_KL
     gap = latest.get("optim/max_logprob_gap", 0.0)
     numbers = {"kl": kl, "limit": limit, "gap": gap, "staleness": stale}
+    if history[-1].sampling.temperature != 1 and math.isfinite(kl):
+        return None
     if not kl <= limit:  # NaN is a mismatch too
-        return f"sampler and trainer differ by {kl:.3g} nats a token, limit {limit:g}", numbers
-    if not stale and not gap <= MISMATCH_GAP:
-        return (
-            f"sampler and trainer differ by {gap:.1f} nats at a token, limit {MISMATCH_GAP:g}",
-            numbers,
-        )
-    return None
+        text = f"sampler and trainer differ by {kl:.3g} nats a token, limit {limit:g}"
+    elif not stale and not gap <= MISMATCH_GAP:
+        text = f"sampler and trainer differ by {gap:.1f} nats at a token, limit {MISMATCH_GAP:g}"
+    else:
+        return None
+    return _found(Rule.SAMPLER_MISMATCH, history, text, numbers)
 
 
 def no_signal(history: Sequence[Step]) -> Finding | None:
@@ -228,17 +241,19 @@ def no_signal(history: Sequence[Step]) -> Finding | None:
         idle += 1
     rewards = [s.reward for s in recent if "env/all/reward/total" in s.metrics]
     mean = fmean(rewards) if rewards else math.nan
+    sampling = history[-1].sampling
     why = (
         "no trial had a reward"
         if not rewards
         else "nearly every trial succeeds: harder tasks would teach more"
         if mean >= 0.9
-        else "hardly any trial succeeds: easier tasks or larger groups may"
+        else f"hardly any trial succeeds: {for_failing(sampling)}"
         if mean <= 0.1
-        else f"the trials of each group end alike (mean reward {mean:.2f})"
+        else f"the trials of each group end alike (mean reward {mean:.2f}): {for_alike(sampling)}"
     )
     numbers = {"steps": float(idle)} | ({"reward": mean} if rewards else {})
-    return f"no group taught anything for {idle} steps; {why}", numbers
+    text = f"no group taught anything for {idle} steps; {why}"
+    return _found(Rule.NO_SIGNAL, history, text, numbers)
 
 
 def reward_hacking(history: Sequence[Step]) -> Finding | None:
@@ -253,7 +268,9 @@ def reward_hacking(history: Sequence[Step]) -> Finding | None:
     error = _standard_error(usual, len(before), len(recent))
     if now - was < JUMP or now - was < NOISE * error or few > SHRUNK_TURNS * many:
         return None
-    return (
+    return _found(
+        Rule.REWARD_HACKING,
+        history,
         f"reward jumped from {was:.2f} to {now:.2f} while turns fell from {many:.1f} to {few:.1f}:"
         " look at what passes the verifier",
         {"reward": now, "reward_before": was, "turns": few, "turns_before": many},
@@ -273,13 +290,13 @@ def truncated(history: Sequence[Step]) -> Finding | None:
         f"{ended + full:.0f} of {trials:.0f} trials ended cut off, and {answers:.0%} of the answers"
     )
     why = (
-        "the context is full: raise context_limit, or give enable_summarize=true or"
-        " thinking=strip; on_outcome.context_overflow=mask leaves such trials out of training"
+        f"the context is full: {for_full_context(history[-1].sampling)};"
+        " on_outcome.context_overflow=mask leaves such trials out of training"
         if full > ended and answers < TRUNCATED
-        else "answers don't fit into max_tokens: raise it, or give thinking=off"
+        else f"answers don't fit into max_tokens: {for_cut_answers(history[-1].sampling)}"
     )
     numbers = {"trials": trials, "output_truncated": ended, "context_overflow": full}
-    return f"{found}; {why}", numbers | {"answers": answers}
+    return _found(Rule.TRUNCATED, history, f"{found}; {why}", numbers | {"answers": answers})
 
 
 def below_base(first: HeldOutResult, latest: HeldOutResult) -> Finding | None:
@@ -290,21 +307,22 @@ def below_base(first: HeldOutResult, latest: HeldOutResult) -> Finding | None:
     error = math.sqrt(pooled * (1 - pooled) * (1 / n0 + 1 / n1))
     if p0 - p1 < BELOW_BASE * error:
         return None
-    return (
+    text = (
         f"held-out pass rate {latest.rate:.2f} of {latest.scored} trials; it was"
-        f" {first.rate:.2f} of {first.scored} after step {first.step}",
-        {"pass_rate": latest.rate, "base": first.rate, "z": (p0 - p1) / error},
+        f" {first.rate:.2f} of {first.scored} after step {first.step}"
     )
+    numbers = {"pass_rate": latest.rate, "base": first.rate, "z": (p0 - p1) / error}
+    return Finding(Rule.BELOW_BASE, text, step=latest.step, numbers=numbers)
 
 
-_STEP_DETECTORS: tuple[tuple[AlarmName, Detector], ...] = (
-    ("reward_collapse", reward_collapse),
-    ("logprob_collapse", logprob_collapse),
-    ("sampler_mismatch", sampler_mismatch),
-    ("no_signal", no_signal),
-    ("reward_hacking", reward_hacking),
-    ("truncated", truncated),
-)
+_STEP_DETECTORS: Mapping[Rule, Detector] = {
+    Rule.REWARD_COLLAPSE: reward_collapse,
+    Rule.LOGPROB_COLLAPSE: logprob_collapse,
+    Rule.SAMPLER_MISMATCH: sampler_mismatch,
+    Rule.NO_SIGNAL: no_signal,
+    Rule.REWARD_HACKING: reward_hacking,
+    Rule.TRUNCATED: truncated,
+}
 
 
 class AlarmDetector:
@@ -315,49 +333,48 @@ class AlarmDetector:
     the same state, which is how it is rebuilt for a resumed run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sampling: SamplingSettings = DEFAULT_SAMPLING) -> None:
+        self._sampling = sampling
         self._history: deque[Step] = deque(maxlen=HISTORY)
         self._base: dict[float, HeldOutResult] = {}
         """The first evaluation, by temperature: others are not comparable."""
-        self._clear: dict[AlarmName, int] = {}
+        self._clear: dict[Rule, int] = {}
         """Raised alarms that are not armed again -> steps since their condition went."""
 
-    def step(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
+    def step(self, step: int, metrics: Mapping[str, float]) -> list[Finding]:
         """The alarms that a finished step raises. A NaN counts in `sampler_mismatch` only."""
         kept = {n: v for n, v in metrics.items() if math.isfinite(v) or n in _MISMATCH}
-        self._history.append(Step(step, kept))
+        self._history.append(Step(step, kept, self._sampling))
         history = tuple(self._history)
-        found = ((name, detect(history)) for name, detect in _STEP_DETECTORS)
         return [
-            alarm
-            for name, finding in found
-            if (alarm := self._raise(name, step, finding, REARM_STEPS))
+            finding
+            for rule, detect in _STEP_DETECTORS.items()
+            if (finding := self._news(rule, detect(history), REARM_STEPS))
         ]
 
-    def evaluation(self, evaluation: HeldOutResult) -> list[Alarm]:
+    def evaluation(self, evaluation: HeldOutResult) -> list[Finding]:
         """The alarms that an evaluation raises; none where it has no scored trial."""
         if not evaluation.scored:
             return []
         base = self._base.setdefault(evaluation.temperature, evaluation)
-        finding = below_base(base, evaluation)
-        alarm = self._raise("below_base", evaluation.step, finding, 1)
-        return [alarm] if alarm else []
+        finding = self._news(Rule.BELOW_BASE, below_base(base, evaluation), 1)
+        return [finding] if finding else []
 
-    def _raise(
-        self, name: AlarmName, step: int, finding: Finding | None, rearm: int
-    ) -> Alarm | None:
+    def _news(self, rule: Rule, finding: Finding | None, rearm: int) -> Finding | None:
+        """The finding, unless it was raised already and has not been gone for `rearm` steps."""
         if finding is None:
-            if name in self._clear:
-                self._clear[name] += 1
-                if self._clear[name] >= rearm:
-                    del self._clear[name]
+            if rule in self._clear:
+                self._clear[rule] += 1
+                if self._clear[rule] >= rearm:
+                    del self._clear[rule]
             return None
-        already = name in self._clear
-        self._clear[name] = 0
-        if already:
-            return None
-        text, numbers = finding
-        return Alarm(name, step, text, {n: v for n, v in numbers.items() if math.isfinite(v)})
+        already = rule in self._clear
+        self._clear[rule] = 0
+        return None if already else finding
+
+
+def _found(rule: Rule, history: Sequence[Step], text: str, numbers: Mapping[str, float]) -> Finding:
+    return Finding(rule, text, step=history[-1].step, numbers=numbers)
 
 
 def _reward(steps: Sequence[Step]) -> float:

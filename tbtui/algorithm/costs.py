@@ -5,7 +5,7 @@ Pure. The names are tinker-cookbook's where it has one (`env/all/*`, `tokens/*`)
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -15,8 +15,6 @@ PER_MILLION = 1e-6
 _GIGABYTE = 1e9
 _MONTH_SEC = 720 * 3600.0
 """Tinker's month: 720 hours."""
-_FORECAST_STEPS = 10
-"""Latest steps, and evaluations, that a forecast goes by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +164,6 @@ class Costs:
         """`prices`: fields of `Prices`; empty: money is not counted."""
         self.spent = spent
         self._prices = Prices(**prices) if prices else None
-        self._step_usd: deque[float] = deque(maxlen=_FORECAST_STEPS)
-        self._eval_usd: deque[float] = deque(maxlen=_FORECAST_STEPS)
 
     def step(self, tokens: Tokens, useful_groups: int, rollouts: int) -> dict[str, float]:
         """The metrics of a step that consumed `tokens`, and of the run with it.
@@ -175,7 +171,6 @@ class Costs:
         `useful_groups`: its groups with an advantage that is not zero; `rollouts`: its trials.
         """
         usd = self.add(tokens)
-        self._step_usd.append(usd)
         self.spent = replace(
             self.spent,
             useful_groups=self.spent.useful_groups + useful_groups,
@@ -197,7 +192,6 @@ class Costs:
     def evaluation(self, tokens: Tokens) -> dict[str, float]:
         """The metrics of an evaluation that consumed `tokens`, and of the run with it."""
         usd = self.add(tokens)
-        self._eval_usd.append(usd)
         self.spent = replace(self.spent, eval_usd=self.spent.eval_usd + usd)
         metrics = tokens.metrics("tokens/eval/")
         del metrics["tokens/eval/trained"]  # an evaluation trains on nothing
@@ -222,16 +216,6 @@ class Costs:
         self.spent = replace(
             self.spent, usd=self.spent.usd + usd, storage_usd=self.spent.storage_usd + usd
         )
-
-    def forecast(self, steps: int, evaluations: int) -> float | None:
-        """US dollars of the whole run, if the steps and evaluations to come cost what those of
-        this process did on average. None: no step has been paid for yet, or prices are unknown.
-        """
-        if self._prices is None or not self._step_usd:
-            return None
-        step = sum(self._step_usd) / len(self._step_usd)
-        evaluation = sum(self._eval_usd) / len(self._eval_usd) if self._eval_usd else 0.0
-        return self.spent.usd + steps * step + evaluations * evaluation
 
     def add(self, tokens: Tokens) -> float:
         """Count tokens that belong to the totals alone; returns what they cost, in US dollars."""

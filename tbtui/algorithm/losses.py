@@ -15,7 +15,7 @@ ratio by 1 - clip_low and 1 + clip_high, and [x] is x without a gradient:
                          5). The paper's bounds are 3e-4 and 4e-4.
     dro                  -w (A new - beta / 2 (new - old)^2)   (Richemond et al. 2024, arXiv
                          2405.19107; in this per-token form Tinker's loss of that name)
-    cross_entropy        -w A new: of demonstrations, which nobody sampled
+    cross_entropy        -w A new: of demonstrations, which were not sampled
 """
 
 from __future__ import annotations

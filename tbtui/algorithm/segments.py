@@ -30,6 +30,8 @@ class Call:
     """Tokens of the prompt in the sampler's cache; None where it doesn't report them."""
     abandoned: bool = False
     """The agent didn't wait for it, or didn't take it."""
+    side: bool = False
+    """It has no tools, beside a conversation that has them: a title, a summary, a check."""
     handed_back: bool = False
     """A person has typed in the trial, and nothing more since it was sampled."""
 
@@ -55,12 +57,16 @@ class Segment:
 
 
 def merge(
-    calls: Iterable[Call], train_summaries: bool = True, train_abandoned: bool = False
+    calls: Iterable[Call],
+    train_summaries: bool = True,
+    train_abandoned: bool = False,
+    train_side_calls: bool = False,
 ) -> list[Segment]:
     """The fewest segments that hold every call's tokens, in the order in which they were opened.
 
     Without `train_summaries`, what the policy wrote in summary calls is context like any other.
-    Without `train_abandoned`, abandoned calls have no part.
+    Without `train_abandoned`, abandoned calls have no part, and without `train_side_calls` those
+    beside the agent's conversation.
 
     Raises:
         ValueError: a call has no prompt, or not as many log-probabilities as tokens.
@@ -74,7 +80,7 @@ def merge(
                 f"call {number} has {len(call.completion_ids)} tokens"
                 f" but {len(call.logprobs)} log-probabilities"
             )
-        if call.abandoned and not train_abandoned:
+        if (call.abandoned and not train_abandoned) or (call.side and not train_side_calls):
             continue
         prompt = np.array(call.prompt_ids, np.int32)
         known = prompt.tobytes()
@@ -109,11 +115,16 @@ class _Branch:
         return int(np.argmax(differ)) if differ.any() else length
 
     def rewritten_by(self, prompt: npt.NDArray[np.int32]) -> bool:
-        """Whether `prompt` leaves this branch within what the policy said."""
+        """Whether `prompt` leaves this branch within what the policy said, and not where an answer
+        ends: it goes on from one that is empty, where the branch goes on from another."""
         shared = self.shared(prompt)
-        return shared < len(prompt) and any(
-            len(call.prompt_ids) <= shared < len(call.prompt_ids) + len(call.completion_ids)
+        answers = [
+            (len(call.prompt_ids), len(call.prompt_ids) + len(call.completion_ids))
             for _, call in self.calls
+        ]
+        return shared < len(prompt) and (
+            any(begin <= shared < end for begin, end in answers)
+            and all(shared != end for _, end in answers)
         )
 
     def segment(self, train_summaries: bool) -> Segment:

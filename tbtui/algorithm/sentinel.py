@@ -10,10 +10,11 @@ these weights has.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from tbtui.findings import Finding, Rule
 
 LEAST_MOVE = 0.1
 """Share of the tolerance by which the trainer has to have moved before the sampler is expected to
@@ -43,16 +44,14 @@ class Verdict:
     numbers: dict[str, float]
     """Nats a token: `gap` between sampler and trainer with its `limit`; `sampler_move` and
     `trainer_move` since the earlier probe, where both drew the same tokens."""
-    failure: Literal["stale", "mismatch"] | None = None
-    """`stale`: the publication has not arrived; `mismatch`: something else has."""
-    text: str = ""
-    """Why it failed, in one line."""
+    finding: Finding | None = None
+    """The publication has not arrived, or something else has."""
     compared: bool = False
     """The sampler was seen to have moved: this probe is the one to compare the next with."""
 
 
-def judge(now: Probe, before: Probe | None, tolerance: float) -> Verdict:
-    """Judge the publication after which `now` was taken.
+def judge(now: Probe, before: Probe | None, tolerance: float, step: int = 0) -> Verdict:
+    """Judge the publication of a step, after which `now` was taken.
 
     Args:
         before: the last probe that was `compared`, or the first; None: there is none yet.
@@ -71,14 +70,19 @@ def judge(now: Probe, before: Probe | None, tolerance: float) -> Verdict:
                 f"the sampler still draws with version {before.version}, not {now.version}: on the"
                 f" probe it moved by {sampler:.2g} nats a token, the trainer by {trainer:.2g}"
             )
-            return Verdict(numbers, "stale", text)
+            return Verdict(numbers, _mismatch(text, numbers, step))
     if not gap <= tolerance:  # NaN is a mismatch too
         text = (
             f"the sampler's version {now.version} is not the trainer's: on the probe they differ by"
             f" {gap:.2g} nats a token, limit {tolerance:g}"
         )
-        return Verdict(numbers, "mismatch", text, compared)
+        return Verdict(numbers, _mismatch(text, numbers, step), compared)
     return Verdict(numbers, compared=compared)
+
+
+def _mismatch(text: str, numbers: dict[str, float], step: int) -> Finding:
+    # Every later step would be wrong as well.
+    return Finding(Rule.SAMPLER_MISMATCH, text, "blocks", step=step, numbers=numbers)
 
 
 def _mean_gap(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:

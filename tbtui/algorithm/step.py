@@ -18,8 +18,8 @@ A batch's loss is the sum of its tokens' losses, each weighted, divided by one n
                                                al. 2024, arXiv 2402.03300, equation 3)
     trial        1 / tokens of its trial       its trials: each weighs the same, however often its
                                                history was rewritten
-    sum          1                             1: the step grows with the batch, as with a Tinker
-                                               loss that nobody divides
+    sum          1                             1: the step grows with the batch, as with a loss
+                                               of Tinker's, left undivided
 
 The weight of a token depends on its own trial only, so data can be accumulated as trials finish,
 and the gradient be divided once the whole batch is known.
@@ -79,6 +79,7 @@ class Recipe:
     """Tokens; what the overlong penalty is measured against."""
     train_summaries: bool
     train_abandoned: bool
+    train_side_calls: bool
     train_handed_back: bool
     """Trials that people typed in are trained on from where they gave them back."""
     normalisation: BatchSettings
@@ -107,11 +108,6 @@ class FinishedRollout(Protocol):
 
     @property
     def calls(self) -> tuple[Call, ...]: ...
-
-    @property
-    def call_advantages(self) -> tuple[float, ...] | None:
-        """One for each call, where turns have advantages of their own; else None."""
-        ...
 
 
 # 1. Rewards and advantages
@@ -156,8 +152,6 @@ class ScoredTrial:
     advantage: float
     constant: bool = False
     """The rewards of its group are all equal."""
-    of_tokens: tuple[npt.NDArray[np.float32], ...] | None = None
-    """For each segment the advantages of its action tokens, where they differ."""
 
     @property
     def action_tokens(self) -> int:
@@ -176,33 +170,12 @@ class ScoredGroup[R: FinishedRollout]:
         """(Trial, its segments and advantage) of the trials that have a part in training."""
         constant = self.result.disposition == "constant"
         return [
-            (
-                rollout.trial,
-                ScoredTrial(segments, advantage, constant, _of_tokens(rollout, segments)),
-            )
+            (rollout.trial, ScoredTrial(segments, advantage, constant))
             for rollout, segments, advantage in zip(
                 self.rollouts, self.segments, self.result.advantages, strict=True
             )
             if advantage is not None
         ]
-
-
-def _of_tokens(
-    rollout: FinishedRollout, segments: Sequence[Segment]
-) -> tuple[npt.NDArray[np.float32], ...] | None:
-    given = rollout.call_advantages
-    if given is None:
-        return None
-    return tuple(
-        np.concatenate(
-            [
-                np.full(len(rollout.calls[call].completion_ids), given[call], np.float32)
-                for call in segment.trained
-            ]
-            or [np.zeros(0, np.float32)]
-        )
-        for segment in segments
-    )
 
 
 def score_groups[R: FinishedRollout](
@@ -225,7 +198,9 @@ def score_groups[R: FinishedRollout](
 
 
 def _merged(recipe: Recipe, rollout: FinishedRollout) -> Sequence[Segment]:
-    return merge(rollout.calls, recipe.train_summaries, recipe.train_abandoned)
+    return merge(
+        rollout.calls, recipe.train_summaries, recipe.train_abandoned, recipe.train_side_calls
+    )
 
 
 def handed_back(
@@ -239,15 +214,17 @@ def handed_back(
     unbiased (Williams 1992, section 4), of the reward from the state that the person left.
 
     Args:
-        rollouts: (verdict, calls) of the group's trials that were given back.
+        rollouts: (what it has earned, calls) of the group's trials that were given back.
     """
-    total, others = sum(verdict for verdict, _ in rollouts), len(rollouts) - 1
+    total, others = sum(earned for earned, _ in rollouts), len(rollouts) - 1
     scored = []
-    for verdict, calls in rollouts:
+    for earned, calls in rollouts:
         own = [replace(call, abandoned=not call.handed_back or call.abandoned) for call in calls]
-        baseline = (total - verdict) / others if others else 0.5
-        segments = tuple(merge(own, recipe.train_summaries))
-        scored.append(ScoredTrial(segments, verdict - baseline))
+        baseline = (total - earned) / others if others else 0.5
+        segments = tuple(
+            merge(own, recipe.train_summaries, train_side_calls=recipe.train_side_calls)
+        )
+        scored.append(ScoredTrial(segments, earned - baseline))
     return scored
 
 
@@ -275,16 +252,12 @@ def trial_data(trial: ScoredTrial, settings: BatchSettings) -> list[Datum]:
     """A trial's data before the division by the batch's divisor: one for each segment that has
     action tokens."""
     removed = trial.constant and settings.remove_constant_reward_groups
-    no_signal = trial.advantage == 0.0 and trial.of_tokens is None
-    if removed or (no_signal and not settings.reference_kl):
+    if removed or (trial.advantage == 0.0 and not settings.reference_kl):
         return []
     tokens = trial.action_tokens
-    of_tokens: Sequence[float | npt.NDArray[np.float32]] = trial.of_tokens or [
-        trial.advantage
-    ] * len(trial.segments)
     return [
-        _datum(segment, advantage, _weight(segment.action_tokens, tokens, settings))
-        for segment, advantage in zip(trial.segments, of_tokens, strict=True)
+        _datum(segment, trial.advantage, _weight(segment.action_tokens, tokens, settings))
+        for segment in trial.segments
         if segment.action_tokens
     ]
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tbtui.vocabulary import SuspectName
+from tbtui.findings import Finding, Rule
+from tbtui.verifier_fault import FaultKind, VerifierFault, find_fault, find_trace
 
 SIBLINGS = 3
 """Siblings with the same verdict that a comparison needs: the median of two is either's."""
@@ -31,24 +32,12 @@ FEW_TURNS = 0.5
 FEW_TURNS_FEWER = 3
 """And so many fewer: one turn in place of two is how fast policies differ, not a shortcut."""
 
-_MACHINERY = re.compile(
-    r"could not resolve host|temporary failure in name resolution|name or service not known"
-    r"|no space left on device|cannot allocate memory|read-only file system"
-    r"|(?:pytest|uvx?|pip3?): (?:command )?not found|no module named '?pytest"
-    r"|^e: (?:unable to (?:fetch|locate package)|failed to fetch)"
-    r"|no matching distribution found for|too many requests|toomanyrequests",
-    re.IGNORECASE | re.MULTILINE,
-)
-"""What a verifier prints when it could not get what it needs. Terminal-Bench's verifiers install
-their test runner from the network, and a failure of that is a reward of 0 like any other. Refused
-connections are not among them: services that don't run are what tasks are about."""
-
-_NO_TESTS = re.compile(
-    r"^collected 0 items|no tests ran|^ran 0 tests\b", re.IGNORECASE | re.MULTILINE
-)
-"""pytest's and unittest's words for having found nothing to run."""
+_LACKED: tuple[FaultKind, ...] = ("packages", "resources", "network")
+"""What no test is about: doubtful though tests had results. Terminal-Bench's verifiers install
+their test runner from the network, and a failure of that is a reward of 0 like any other."""
 _SKIPPED = re.compile(r"\b(\d+) skipped\b|\bskipped=(\d+)")
 """Their summaries' counts: `3 passed, 2 skipped`, `OK (skipped=2)`."""
+_NUMBER = re.compile(r"\d[\d.]*")
 
 _VERIFIERS_FILES = re.compile(
     r"(?<![\w.~/-])/(?:tests(?![\w-])|logs/verifier(?![\w-]))[^\s'\";|&]*"
@@ -70,6 +59,9 @@ class ExaminedTrial:
     verdict: float | None
     """The verifier's own number; None where it gave none."""
     turns: int
+    began_at: float
+    ended_at: float
+    """When it had a sandbox, in seconds of one clock."""
     verifying_sec: float
     commands: tuple[str, ...]
     """Keystrokes, in the order in which they were sent."""
@@ -83,20 +75,17 @@ class ExaminedTrial:
         return self.reward is not None and self.reward > 0
 
 
-type Found = tuple[SuspectName, str]
-
-
-def suspects(group: Sequence[ExaminedTrial]) -> dict[str, tuple[Found, ...]]:
-    """Trial -> each suspicion with one line of why; trials without any are left out.
+def suspects(group: Sequence[ExaminedTrial]) -> dict[str, tuple[Finding, ...]]:
+    """Trial -> each suspicion; trials without any are left out.
 
     The order of the group doesn't matter.
     """
     scored = [trial for trial in group if trial.reward is not None]
     found = {
         trial.trial: tuple(
-            (name, why)
-            for name, detector in _DETECTORS.items()
-            for why in detector(trial, [other for other in scored if other is not trial])
+            Finding(rule, text, "watch", trials=(trial.trial,))
+            for rule, detector in _DETECTORS.items()
+            for text in detector(trial, [other for other in scored if other is not trial])
         )
         for trial in scored
     }
@@ -112,8 +101,8 @@ def _infrastructure_zero(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[
         return
     if trial.outcome_is_infrastructure:
         yield f"infrastructure failed, and it counts as {trial.reward:g}"
-    elif fault := _MACHINERY.search(trial.verifier_output):
-        yield f"its verifier says: {_line_of(trial.verifier_output, fault)}"
+    elif (fault := _fault(trial.verifier_output)) and fault.kind != "tests":
+        yield f"its verifier says: {_short(fault.evidence)}"
 
 
 def _unverified(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
@@ -124,20 +113,33 @@ def _unverified(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
 
 def _instant_verifier(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
     """A verifier that did not do its siblings' work. Compared where the verdict is the same: one
-    that finds a fault early is done early."""
-    times = [other.verifying_sec for other in siblings if other.verdict == trial.verdict]
-    if trial.verdict is None or len(times) < SIBLINGS:
+    that finds a fault early is done early. A trial that is resumed alone, or is the last one, has
+    the machine to itself and may be that much quicker: there it is what was printed that counts."""
+    alike = [other for other in siblings if other.verdict == trial.verdict]
+    if trial.verdict is None or len(alike) < SIBLINGS:
         return
-    usual = median(times)
-    if usual >= INSTANT_LEAST_SEC and trial.verifying_sec < usual * INSTANT:
+    usual = median(other.verifying_sec for other in alike)
+    if usual < INSTANT_LEAST_SEC or trial.verifying_sec >= usual * INSTANT:
+        return
+    beside = sum(other.began_at < trial.ended_at <= other.ended_at for other in alike)
+    if beside >= SIBLINGS or not any(_prints_as(trial, other) for other in alike):
         yield f"verified in {trial.verifying_sec:.2f} s, siblings in {usual:.2f} s"
+
+
+def _prints_as(trial: ExaminedTrial, other: ExaminedTrial) -> bool:
+    """Whether its verifier printed most lines that the other's did, numbers aside."""
+    mine, theirs = (
+        {_NUMBER.sub("0", line.strip()) for line in each.verifier_output.splitlines()}
+        for each in (trial, other)
+    )
+    return 2 * len(mine & theirs) >= len(theirs)
 
 
 def _tests_skipped(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
     """Tests that did not run say nothing. Those that are skipped for everybody are the task's."""
     output = trial.verifier_output
-    if none := _NO_TESTS.search(output):
-        yield f"its verifier says: {_line_of(output, none)}"
+    if (fault := _fault(output)) and fault.kind == "tests":
+        yield f"its verifier says: {_short(fault.evidence)}"
     elif trial.rewarded and (skipped := _skipped(output)):
         least = min((_skipped(other.verifier_output) for other in siblings), default=0)
         if skipped > least:
@@ -196,27 +198,25 @@ def _human_touched(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
         yield "a person typed in its terminal"
 
 
-_DETECTORS: dict[SuspectName, Callable[[ExaminedTrial, _Siblings], Iterator[str]]] = {
-    "infrastructure_zero": _infrastructure_zero,
-    "unverified": _unverified,
-    "instant_verifier": _instant_verifier,
-    "tests_skipped": _tests_skipped,
-    "flaky_verdict": _flaky_verdict,
-    "no_commands": _no_commands,
-    "few_turns": _few_turns,
-    "tests_touched": _tests_touched,
-    "human_touched": _human_touched,
+_DETECTORS: dict[Rule, Callable[[ExaminedTrial, _Siblings], Iterator[str]]] = {
+    Rule.INFRASTRUCTURE_ZERO: _infrastructure_zero,
+    Rule.UNVERIFIED: _unverified,
+    Rule.INSTANT_VERIFIER: _instant_verifier,
+    Rule.TESTS_SKIPPED: _tests_skipped,
+    Rule.FLAKY_VERDICT: _flaky_verdict,
+    Rule.NO_COMMANDS: _no_commands,
+    Rule.FEW_TURNS: _few_turns,
+    Rule.TESTS_TOUCHED: _tests_touched,
+    Rule.HUMAN_TOUCHED: _human_touched,
 }
+
+
+def _fault(output: str) -> VerifierFault | None:
+    return find_fault(output) or find_trace(output, _LACKED)
 
 
 def _skipped(output: str) -> int:
     return sum(int(first or second) for first, second in _SKIPPED.findall(output))
-
-
-def _line_of(text: str, found: re.Match[str]) -> str:
-    start = text.rfind("\n", 0, found.start()) + 1
-    end = text.find("\n", found.end())
-    return _short(text[start : end if end >= 0 else len(text)].strip())
 
 
 def _short(text: str, most: int = 80) -> str:

@@ -1,4 +1,4 @@
-"""The value of a trial's turns: where a task was lost, and which turns deserve the credit.
+"""The value of a trial's turns: where a task was lost.
 
 The value of a turn, V(k), is the chance that the task is solved when turn k and all that follow are
 sampled anew from the state before it. It is estimated from n forks (Monte Carlo, as the value of a
@@ -9,31 +9,13 @@ Wilson's interval. A trial of K turns ends with what it has: V(K + 1) is its rew
 half over which the value changes more: at most 2 + log2(places) measurements, rounded up, find two
 neighbours with a change between them. Where the value changes once it is that change; where it goes
 up and down it is one of them. Places (turns of a trial, checkpoints of a run) are numbered from 1.
-
-**Credit.** With one advantage for a whole trial, A = r - b, forty turns are praised or blamed for
-one. `turn_advantages` gives the tokens of turn k
-
-    A(k) = V(k + 1) - V(k)
-
-With s(k) the state before turn k and a(k) what was sampled there, the policy's gradient is the
-expectation of the sum over k of Q(s(k), a(k)) grad log p(a(k) | s(k)), and Q(s(k), a(k)) is the
-expectation of V(s(k + 1)), since the reward comes at the end alone. The forks of turn k + 1 start
-from the state that a(k) led to, and are drawn independently of all that came before: given s(k + 1)
-their mean has the expectation V(s(k + 1)). Those of turn k are independent of a(k) given s(k):
-subtracting their mean, a baseline, changes nothing in expectation. So the gradient is unbiased
-whatever n is; n sets its variance. The differences of a trial add up to r - V(1): it is the same
-credit, given to the turns that earned it. V(1) needs no forks: the trial's siblings began in that
-state (the mean of the others' rewards, as in RLOO).
-
-Where only some trials are valued, the choice must not depend on what a trial itself did: successes
-alone, or short ones, would be weighted otherwise than failures.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -116,13 +98,3 @@ def turning_point(values: Mapping[int, float]) -> TurningPoint | None:
         if b == a + 1 and values[a] != values[b]
     ]
     return max(pairs, key=lambda pair: abs(pair.before - pair.after), default=None)
-
-
-def turn_advantages(values: Sequence[float], reward: float) -> tuple[float, ...]:
-    """A(k) of each of K turns.
-
-    Args:
-        values: V(1) to V(K).
-        reward: V(K + 1).
-    """
-    return tuple(after - value for value, after in itertools.pairwise([*values, reward]))

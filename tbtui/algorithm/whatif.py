@@ -6,7 +6,7 @@ trainer's probabilities to the sampler's is known only where the trainer's are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tbtui.algorithm.advantages import GroupAdvantages, Method, advantages
 from tbtui.algorithm.losses import LossSettings, clipped_tokens, policy_loss
-from tbtui.algorithm.segments import Call, merge
+from tbtui.algorithm.segments import Call, Segment, merge
 from tbtui.algorithm.step import (
     BatchSettings,
     Datum,
@@ -37,6 +37,10 @@ class StepSettings:
     remove_constant_reward_groups: bool = False
     train_summaries: bool = True
     train_abandoned: bool = False
+    train_side_calls: bool = False
+
+    def merged(self, calls: Iterable[Call]) -> list[Segment]:
+        return merge(calls, self.train_summaries, self.train_abandoned, self.train_side_calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,14 @@ def step_effect(
     scored = [
         [
             ScoredTrial(
-                tuple(merge(trial.calls, settings.train_summaries, settings.train_abandoned)),
+                tuple(
+                    merge(
+                        trial.calls,
+                        settings.train_summaries,
+                        settings.train_abandoned,
+                        settings.train_side_calls,
+                    )
+                ),
                 # Left out of its group, it is left out of the loss and of its divisor.
                 advantage or 0.0,
                 constant=result.disposition == "constant",
@@ -179,5 +190,7 @@ def _trainer_logprobs(
             replace(call, logprobs=now)
             for call, now in zip(trial.calls, trial.trainer_logprobs, strict=True)
         )
-    segments = merge(calls, settings.train_summaries, settings.train_abandoned)
+    segments = merge(
+        calls, settings.train_summaries, settings.train_abandoned, settings.train_side_calls
+    )
     return [segment.logprobs[segment.mask] for segment in segments if segment.action_tokens]

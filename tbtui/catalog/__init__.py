@@ -25,7 +25,7 @@ def nearest(name: str, names: Sequence[str]) -> str:
     import difflib  # few names are wrong, and it takes longer to import than to say so
 
     matches = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
+    return f"; did you mean {str(matches[0])!r}?" if matches else ""
 
 
 def fetched_tasks() -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import posixpath
 import re
 import shutil
 import tomllib
@@ -32,12 +33,14 @@ from tbtui.catalog.scripts import ScriptChecker
 from tbtui.dockerfile import (
     KNOWN,
     DockerfileError,
+    IgnoreRules,
     Instruction,
     json_form,
     parse_dockerfile,
     without_heredoc_marks,
     words,
 )
+from tbtui.terminal import counted
 
 if TYPE_CHECKING:
     from harbor.models.task.config import StepConfig, TaskConfig
@@ -245,11 +248,19 @@ def _dockerfile_defects(task: TaskInfo) -> Iterator[Defect]:
     except DockerfileError as error:
         yield task.defect(_DOCKERFILE, str(error), "correct it", line=error.line)
         return
+    try:
+        ignored = IgnoreRules.read(task.path / "environment")
+    except DockerfileError as error:
+        yield task.defect("environment/.dockerignore", str(error), "save it as UTF-8 text")
+        return
     first: str | None = None
+    unknown = [step for step in instructions if step.keyword not in KNOWN]
     for step in instructions:
-        if step.keyword not in KNOWN:
+        if unknown and step is unknown[0]:
             hint = nearest(step.keyword, sorted(KNOWN))
-            message = f"unknown instruction {step.keyword!r}{hint}"
+            # A line that lacks its "\" makes an instruction of each that follows.
+            more = f", and {len(unknown) - 1} more such lines" if len(unknown) > 1 else ""
+            message = f"unknown instruction {step.keyword!r}{hint}{more}"
             yield task.defect(_DOCKERFILE, message, "correct it", line=step.line)
         if first is None and step.keyword != "ARG":
             first = step.keyword
@@ -257,7 +268,7 @@ def _dockerfile_defects(task: TaskInfo) -> Iterator[Defect]:
                 message = "does not start with FROM"
                 yield task.defect(_DOCKERFILE, message, "name a base image", line=step.line)
         if step.keyword in {"COPY", "ADD"}:
-            yield from _missing_sources(task, step)
+            yield from _missing_sources(task, step, ignored)
     if first is None:
         yield task.defect(_DOCKERFILE, "holds no instruction", "start it with FROM <image>")
 
@@ -269,7 +280,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _missing_sources(task: TaskInfo, step: Instruction) -> Iterator[Defect]:
+def _missing_sources(task: TaskInfo, step: Instruction, ignored: IgnoreRules) -> Iterator[Defect]:
     flags, rest = step.flags()
     # Files of another build stage and the JSON form are left to Docker.
     if "from" in flags or json_form(rest) is not None:
@@ -277,7 +288,16 @@ def _missing_sources(task: TaskInfo, step: Instruction) -> Iterator[Defect]:
     for source in words(without_heredoc_marks(rest), _Anything())[:-1]:
         if _UNRESOLVED.search(source):
             continue
-        if not _exists(task.path / "environment" / source.lstrip("/")):
+        path = task.path / "environment" / source.lstrip("/")
+        inner = posixpath.normpath(source.lstrip("/") or ".")
+        if is_file(path) and ignored.leaves_out(inner):
+            yield task.defect(
+                _DOCKERFILE,
+                f"copies {source!r}, which .dockerignore leaves out",
+                "correct the name, or .dockerignore",
+                line=step.line,
+            )
+        elif not _exists(path):
             yield task.defect(
                 _DOCKERFILE,
                 f"copies {source!r}, which environment/ does not hold",
@@ -293,9 +313,9 @@ def advice(tasks: Sequence[TaskInfo]) -> Iterator[str]:
         return
     named = ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
     yield (
-        f"{len(found)} of {len(tasks)} tasks would bear a verifier out of the agent's reach"
-        ' (environment_mode = "separate" under [verifier] in task.toml, and the working directory'
-        f" among its artifacts): {named}"
+        f"{len(found)} of {counted(len(tasks), 'task')} would bear a verifier out of the agent's"
+        ' reach (environment_mode = "separate" under [verifier] in task.toml, and the working'
+        f" directory among its artifacts): {named}"
     )
 
 

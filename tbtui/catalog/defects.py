@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tbtui.paths import leads_inside
+
 Severity = Literal["error", "warning"]
 READABLE = "make it readable: it is copied into every sandbox"
 
@@ -42,14 +44,6 @@ def is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:
-        return False
-
-
-def leads_inside(path: Path, directory: Path) -> bool:
-    """Whether what `path` means, links followed, lies in the directory."""
-    try:
-        return path.resolve().is_relative_to(directory.resolve())
-    except (OSError, RuntimeError):  # a cycle of links
         return False
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import sys
 import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -43,6 +44,27 @@ _CANARY = re.compile(r"^(<!--.*canary.*-->|#.*canary.*)$", re.IGNORECASE)
 _ENVIRONMENT_FILES = ("Dockerfile", "docker-compose.yaml")
 _INPUTS = ("tests", "solution")
 _IGNORE_FILE = ".harborignore"
+
+_LONGEST_SEC = 10_000_000
+_MOST = 100_000_000
+_SHOWN_DIGITS = 12
+_ANY_TIME = 1e-9
+"""The shortest time, and the smallest share of a CPU, that is more than none."""
+_SECONDS: Mapping[str, float] = {
+    "timeout_sec": _ANY_TIME,
+    "build_timeout_sec": _ANY_TIME,
+    "interval_sec": 0,
+    "start_interval_sec": 0,
+    "start_period_sec": 0,
+}
+"""Keys of task.toml, in any table -> the least that makes sense."""
+_AMOUNTS: Mapping[str, float] = {
+    "cpus": _ANY_TIME,
+    "memory_mb": 1,
+    "storage_mb": 1,
+    "gpus": 0,
+    "retries": 1,
+}
 
 REFUSALS = (OSError, ValueError, RuntimeError)
 """What Harbor's `Task.is_valid_dir` takes for a refusal."""
@@ -115,7 +137,7 @@ def load_task(
         check_inputs(reader, config)
     check_environment(reader, config.environment.docker_image if config else None)
     split = _split(reader, document, config)
-    _check_timeouts(reader, document, config)
+    _check_limits(reader, document, config)
     if config is None or reader.defects:
         return None, reader.defects
     metadata = config.metadata
@@ -150,11 +172,17 @@ def _read_toml(reader: TaskReader) -> tuple[str, dict[str, Any]] | None:
         reason = str(error).partition(" (at ")[0]
         reader.report("task.toml", f"not valid TOML: {reason}", "correct the syntax", line)
         return None
+    except (ValueError, RecursionError) as error:  # thousands of digits, or of brackets
+        reader.report("task.toml", f"can't be read: {error}", "correct the value")
+        return None
 
 
 def _validate(reader: TaskReader, text: str, document: dict[str, Any]) -> TaskConfig | None:
     try:
         return read_config(document)
+    except OverflowError as error:  # a size such as "infG"
+        reader.report("task.toml", f"a value is beyond any number: {error}", "correct the value")
+        return None
     except ValidationError as error:
         document = tomllib.loads(text)  # Harbor renames old keys in what it is given
         reasons: dict[tuple[str | int, ...], list[str]] = {}
@@ -162,15 +190,20 @@ def _validate(reader: TaskReader, text: str, document: dict[str, Any]) -> TaskCo
             location = _location(problem["loc"], document)
             reason = problem["msg"].removeprefix("Value error, ").rstrip(".")
             reasons.setdefault(location, []).append(reason)
-        for location in sorted(reasons, key=lambda place: line_of(text, place) or 0):
-            key = ".".join(str(part) for part in location)
+        # One line may have a long list, wrong in each of its entries.
+        alike: dict[tuple[int, str], list[tuple[str | int, ...]]] = {}
+        for location, said in reasons.items():
             # A value of several allowed types gives a reason for each of them.
-            reason = ", or ".join(dict.fromkeys(reasons[location]))
+            reason = ", or ".join(dict.fromkeys(said))
+            alike.setdefault((line_of(text, location) or 0, reason), []).append(location)
+        for (line, reason), (location, *others) in sorted(alike.items()):
+            key = ".".join(str(part) for part in location)
+            more = f" (and {len(others)} more in this line)" if others else ""
             reader.report(
                 "task.toml",
-                f"{key}: {reason}" if key else reason,
+                f"{key}{more}: {reason}" if key else reason,
                 f"correct the value; {harbor_version()} refuses the task as it is",
-                line_of(text, location),
+                line or None,
             )
         return None
 
@@ -232,23 +265,46 @@ def _split(
     return None
 
 
-def _check_timeouts(
+def _check_limits(
     reader: TaskReader, document: tuple[str, dict[str, Any]] | None, config: TaskConfig | None
 ) -> None:
-    """Harbor takes any number, but nothing can be done or judged in no time at all."""
+    """Harbor takes any number, but nothing can be done or judged in no time, or for ever."""
     if document is None or config is None:
         return
-    for section, seconds in (
-        ("agent", config.agent.timeout_sec),
-        ("verifier", config.verifier.timeout_sec),
-    ):
-        if seconds is not None and not seconds > 0:
-            reader.report(
-                "task.toml",
-                f"{section}.timeout_sec is {seconds:g}",
-                "give a number of seconds above 0",
-                line_of(document[0], (section, "timeout_sec")),
-            )
+    text = document[0]
+    for location, value in _numbers(config.model_dump(exclude={"metadata"}), ()):
+        key = location[-1]
+        if key in _SECONDS:
+            lowest, highest = _SECONDS[str(key)], _LONGEST_SEC
+            what = f"a number of seconds {'above 0' if lowest else 'from 0'} to {_LONGEST_SEC:,}"
+        elif key in _AMOUNTS:
+            lowest, highest = _AMOUNTS[str(key)], _MOST
+            least = "above 0" if 0 < lowest < 1 else f"from {lowest:g}"
+            what = f"a number {least} to {_MOST:,}"
+        else:
+            continue
+        # Written so that nan, of which no comparison holds, is refused.
+        if not lowest <= value <= highest:
+            name = ".".join(str(part) for part in location)
+            said = f"{value:g}" if abs(value) <= sys.float_info.max else f"{value}"[:_SHOWN_DIGITS]
+            line = line_of(text, location)
+            reader.report("task.toml", f"{name} is {said}", f"give {what}", line)
+
+
+def _numbers(
+    table: Mapping[str, Any], above: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], float]]:
+    """Every number, with its place."""
+    for key, value in table.items():
+        location = (*above, key)
+        if isinstance(value, int | float):
+            yield location, value
+        elif isinstance(value, dict):
+            yield from _numbers(value, location)
+        elif isinstance(value, list):
+            for number, each in enumerate(value):
+                if isinstance(each, dict):
+                    yield from _numbers(each, (*location, number))
 
 
 def _agent_timeout(config: TaskConfig) -> float:

@@ -19,6 +19,7 @@ import msgspec
 import tomli_w
 
 from tbtui.catalog import CatalogError, nearest
+from tbtui.invocation import to_type
 from tbtui.paths import config_dir, replace_file
 
 SET_MARK = "@"
@@ -78,7 +79,9 @@ def load_set(name: str) -> TaskSet:
 def _no_such(name: str) -> CatalogError:
     known = set_names()
     hint = nearest(name, known) or (
-        f"; there are {', '.join(known)}" if known else "; save one with `tbtui tasks browse`"
+        f"; there are {', '.join(known)}"
+        if known
+        else f"; save one with `{to_type('tasks', 'browse')}`"
     )
     return CatalogError(f"no set {SET_MARK}{name} in {sets_dir()}{hint}")
 
@@ -205,4 +208,7 @@ def _hint(pattern: str, names: Sequence[str]) -> str:
     if pattern.startswith(SET_MARK):
         source = load_set(pattern.removeprefix(SET_MARK)).tasks_dir
         return ": none of the set's tasks is here" + (f"; they are of {source}" if source else "")
-    return nearest(pattern, names) or "; `tbtui tasks list TASKS_DIR` names those there are"
+    return (
+        nearest(pattern, names)
+        or f"; `{to_type('tasks', 'list', 'TASKS_DIR')}` names those there are"
+    )

@@ -15,6 +15,7 @@ from typing import Literal
 from tbtui.catalog import CatalogError, nearest
 from tbtui.catalog.load import Defect, TaskInfo, load_task
 from tbtui.catalog.sets import matching
+from tbtui.invocation import to_type
 from tbtui.paths import PathError, expanded_user
 
 __all__ = ["Catalog", "CatalogError", "Defect", "TaskInfo", "discover", "nearest"]
@@ -76,7 +77,7 @@ class Catalog:
             more = f" (and {len(self.defects) - 1} more)" if len(self.defects) > 1 else ""
             raise CatalogError(
                 f"no usable task in {self.directory}: {first.where}: {first.message}{more}; "
-                f"see `tbtui tasks check {self.directory}`"
+                f"see `{to_type('tasks', 'check', self.directory)}`"
             )
         return self.tasks
 
@@ -111,6 +112,7 @@ def discover(
     """
     try:
         root = expanded_user(directory).absolute()
+        root = root.resolve() if ".." in root.parts else root
     except PathError as error:
         raise CatalogError(str(error)) from error
     try:
@@ -221,9 +223,10 @@ class Found:
     """Those of the searched directories by their suffix (or name, without one)."""
 
     def dataset(self, task: Path) -> str:
-        """The directory around the task as seen from the root; the root's own name for its own."""
+        """The directory around the task as seen from the root; the root's own name for its own,
+        and for itself, where it is a task."""
         if task == self.root:
-            return self.root.parent.name
+            return self.root.name
         inner = task.parent.relative_to(self.root).as_posix()
         return self.root.name if inner == "." else inner
 

@@ -20,6 +20,7 @@ import typer
 from typer.main import get_group
 
 from tbtui.command_line import EXIT_FAILED, CommandGroup, refuse, say
+from tbtui.invocation import note_caller
 from tbtui.terminal import set_delays
 
 if TYPE_CHECKING:
@@ -185,17 +186,20 @@ def main() -> None:
     # takes a tenth of the start. What shows the run switches the collector on again.
     gc.disable()
     set_delays(os.environ)
+    note_caller(os.environ)
     _make_streams_usable()
     try:
         app()
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         # What is left of the output goes nowhere, lest Python fails on it again at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         where = error.filename or "the output"
         say(f"{where}: can't be written ({error.strerror})")
         sys.exit(EXIT_FAILED)
+    finally:
+        _drop_what_nobody_reads()
 
 
 def _make_streams_usable() -> None:
@@ -207,3 +211,15 @@ def _make_streams_usable() -> None:
     sys.stderr = sys.stderr or nothing.open("w")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_what_nobody_reads() -> None:
+    """Send output whose terminal has gone nowhere.
+
+    Python would fail on it at the exit, and end with a status of its own (120).
+    """
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -106,14 +106,14 @@ def watch(
     ] = None,
     stall_after: Annotated[
         float,
-        typer.Option(min=1, help="Warn, and say why, after so many seconds without progress."),
+        typer.Option(min=1, help="Warn after so many seconds without progress."),
     ] = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON event a line.")] = False,
 ) -> None:
-    """Watch a Prime-RL run through the files it writes: steps, rollouts, checkpoints, crashes.
+    """Watch a Prime-RL run through the files it writes: steps, rollouts, checkpoints, its end.
 
     Nothing is written to its directory, and the run goes on when the watcher exits. Exit status:
-    0 finished, 1 the run failed (the reason is the last line), 2 bad input, 130 interrupted.
+    0 finished, 1 it can't be read (the reason is the last line), 2 bad input, 130 interrupted.
     """
     from tbtui.commands.prime_rl_watch import watch as follow
 

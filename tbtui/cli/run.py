@@ -91,13 +91,13 @@ def run(
 
         raise typer.Exit(0 if print_configuration(config) else EXIT_FAILED)
     if print_config:
-        from tbtui.config.values import require_no_errors
-        from tbtui.engines.grpo.config_checks import grpo_problems
-        from tbtui.engines.grpo.outcome_policy import outcome_policy
+        from tbtui.config.values import require_no_errors, warning
+        from tbtui.engines.request import config_problems
 
-        for text in require_no_errors(grpo_problems(config)):
+        # What this machine lacks is no fault of what is printed.
+        problems = [warning(p.text) if p.of_machine else p for p in config_problems(config)]
+        for text in require_no_errors(problems):
             say(text)
-        outcome_policy(config.on_outcome)
     if explain:
         from tbtui.commands.explain import print_explanation
 

@@ -14,6 +14,7 @@ from tbtui.cli.common import (
     view_of,
 )
 from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED, noun, refuse, say
+from tbtui.invocation import to_type
 from tbtui.terminal import on_terminal, visible
 
 tasks_app = noun("Look at tasks, choose among them, fetch more, try one.")
@@ -69,7 +70,7 @@ def browse_tasks(
 ) -> None:
     """Browse tasks: search, read, select; save the selection as a set, or train on it at once."""
     if not on_terminal():
-        refuse("tasks browse needs a terminal; tbtui tasks list prints them")
+        refuse(f"tasks browse needs a terminal; {to_type('tasks', 'list')} prints them")
     from tbtui.config import parse_settings
     from tbtui.task_library import browse
 
@@ -90,7 +91,7 @@ def list_sets(
     from tbtui.commands.task_lists import print_sets, remove_set
 
     if delete and name is None:
-        refuse("--delete needs a set: tbtui tasks sets NAME --delete")
+        refuse(f"--delete needs a set: {to_type('tasks', 'sets', 'NAME', '--delete')}")
     if delete and name is not None:
         remove_set(name)
     else:
@@ -100,7 +101,11 @@ def list_sets(
 @tasks_app.command("fetch", short_help="Fetch a data set of Harbor's registry.")
 def fetch_tasks(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME[@VERSION]", help="Such as terminal-bench@2.0.")
+        str | None,
+        typer.Argument(
+            metavar="NAME[@VERSION]",
+            help="Such as terminal-bench@2.0, or ORG/NAME[@REF], a package of Harbor's hub.",
+        ),
     ] = None,
     into: Annotated[
         Path | None,
@@ -113,8 +118,9 @@ def fetch_tasks(
 ) -> None:
     """Fetch a data set of Harbor's registry; tasks_dir=NAME@VERSION then means it.
 
-    An interrupted fetch goes on where it was. Exit status: 0 it is there, 1 it can't be had now,
-    2 there is no such data set, 130 interrupted.
+    Packages of Harbor's hub are called ORG/NAME@REF: a tag, a revision or a digest. An interrupted
+    fetch goes on where it was. Exit status: 0 it is there, 1 it can't be had now, 2 there is no
+    such data set, 130 interrupted.
     """
     import asyncio
 
@@ -327,5 +333,5 @@ def new_task(
 
     made = make(name, into, pytest=pytest, shared=shared)
     typer.echo(f"made     {visible(str(made))}")
-    typer.echo(f"check    tbtui tasks check {visible(str(made))}")
-    typer.echo(f"try      tbtui tasks try {visible(str(made))} --watch")
+    typer.echo(f"check    {visible(to_type('tasks', 'check', made))}")
+    typer.echo(f"try      {visible(to_type('tasks', 'try', made, '--watch'))}")

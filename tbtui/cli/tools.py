@@ -8,6 +8,7 @@ import typer
 
 from tbtui.cli.common import Json, Run
 from tbtui.command_line import refuse
+from tbtui.invocation import to_type
 
 
 def settings(
@@ -72,12 +73,13 @@ def doctor(
     """
     if not what:
         if as_json:
-            refuse("--json is for: tbtui doctor model NAME")
+            refuse(f"--json is for: {to_type('doctor', 'model', 'NAME')}")
         from tbtui.commands.doctor import print_report
 
         raise typer.Exit(print_report())
     if what[0] != "model" or len(what) < 2:
-        refuse("write tbtui doctor, or tbtui doctor model NAME [SETTING=VALUE]...")
+        known = to_type("doctor", "model", "NAME")
+        refuse(f"write {to_type('doctor')}, or {known} [SETTING=VALUE]...")
     from tbtui.commands.doctor import print_model
 
     raise typer.Exit(print_model(what[1], what[2:], as_json=as_json))

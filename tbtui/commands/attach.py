@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from tbtui.config import parse_settings
 from tbtui.engines.control.client import AttachedRun
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.journal.database import require_format
 from tbtui.journal.rundir import find_run, writer
 from tbtui.journal.timeline import find_trial
@@ -25,7 +26,7 @@ from tbtui.terminal import on_terminal
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RemoteRun:
     """A run on another machine."""
 
     host: str
@@ -56,30 +57,28 @@ def attach(
         UserError: bad input.
     """
     from tbtui.ctl.targets import choose_run
+    from tbtui.view.ending import not_live
 
     if place is not None and (remote := remote_place(place)) is not None:
         return _over_ssh(remote, _options(look, exclusive, name, fps), command)
     directory = choose_run(place)
     if writer(directory) is None:
-        raise UserError(
-            f"{directory.name} is not live; to look at it: tbtui replay {directory.path}; to go"
-            f" on with it: tbtui run --resume {directory.path}"
-        )
+        raise UserError(not_live(directory))
     if not on_terminal():
-        raise UserError("attach needs a terminal; without one: tbtui ctl")
+        raise UserError(f"attach needs a terminal; without one: {to_type('ctl')}")
     from tbtui.show_run import show_run
 
     return show_run(AttachedRun(directory, name, take=not look, exclusive=exclusive), fps=fps)
 
 
-def remote_place(text: str) -> Place | None:
+def remote_place(text: str) -> RemoteRun | None:
     """`ssh://[USER@]HOST[:PORT][/RUN]` or `HOST:RUN`; None: it is on this machine.
 
     A path on the other machine is absolute, or begins with `~`; anything else is a run's name.
 
     Raises:
         UserError: it begins with `ssh://` and goes on as no address does.
-        PathError: nobody can have such a path.
+        PathError: no path can be so.
     """
 
     if text.startswith("ssh://"):
@@ -90,11 +89,11 @@ def remote_place(text: str) -> Place | None:
             raise UserError(f"{text}: write it as ssh://HOST:PORT/RUN ({error})") from error
         host = parts.netloc if port is None else parts.netloc.rpartition(":")[0]
         run = parts.path.removeprefix("/") if parts.path.startswith("/~") else parts.path
-        return Place(host, port, run)
+        return RemoteRun(host, port, run)
     host, colon, run = text.partition(":")
     if not colon or "/" in host or not host or expanded(text).exists():
         return None
-    return Place(host, None, run)
+    return RemoteRun(host, None, run)
 
 
 def _options(look: bool, exclusive: bool, name: str, fps: int | None) -> list[str]:
@@ -103,7 +102,7 @@ def _options(look: bool, exclusive: bool, name: str, fps: int | None) -> list[st
     return [*options, "--name", name] if name else options
 
 
-def _over_ssh(place: Place, options: list[str], command: str) -> int:
+def _over_ssh(place: RemoteRun, options: list[str], command: str) -> int:
     """Become `ssh -t HOST tbtui attach RUN`: the app runs there, beside the run."""
 
     if not place.host or place.host.rpartition("@")[2].startswith("-"):
@@ -139,7 +138,7 @@ def replay(
     require_format(directory)
     opened = None if trial is None else find_trial(directory, trial)
     if not on_terminal():
-        raise UserError("replay needs a terminal; without one: tbtui runs --json")
+        raise UserError(f"replay needs a terminal; without one: {to_type('runs', '--json')}")
     from tbtui.show_run import show_run
     from tbtui.ui.runs import ReplayedRun
     from tbtui.ui.services import RecordedRun

@@ -26,7 +26,12 @@ from tbtui.commands.evaluate import (
     weights_config,
 )
 from tbtui.config import ConfigError, names_of, parse_settings
-from tbtui.engines.grpo.checkpoint_state import CheckpointError, checkpoint_of, newest_first
+from tbtui.engines.grpo.checkpoint_state import (
+    CheckpointError,
+    checkpoint_of,
+    newest_first,
+    step_of,
+)
 from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory, find_run
 
@@ -65,7 +70,8 @@ def bisect(run: str, task: str, trials: int, settings: Sequence[str], *, as_json
                 break
             status, found = _evaluate(wanted, wanted.steps[place - 1])
             if found is None:
-                say(f"go on with: {shlex.join(['tbtui', 'bisect', run, task, *settings])}")
+                if status != EXIT["refused"]:
+                    say(f"go on with: {shlex.join(['tbtui', 'bisect', run, task, *settings])}")
                 return status
             tried[place] = found
             if not as_json:
@@ -89,7 +95,7 @@ def _prepare(run: str, task: str, trials: int, settings: Sequence[str]) -> Bisec
         raise ConfigError(f"-n {trials}: between 1 and {MOST_TRIALS}")
     directory = find_run(run, parse_settings(settings).logs_dir)
     saved = newest_first(directory) if directory.checkpoints.is_dir() else []
-    steps = sorted(int(path.name.removeprefix("step-")) for path in saved)
+    steps = sorted(map(step_of, saved))
     if len(steps) < 2:
         raise CheckpointError(
             f"{directory.name} has {len(steps)} checkpoints, and a bisection needs two:"

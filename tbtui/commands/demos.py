@@ -28,7 +28,9 @@ from tbtui.journal.demonstrations import (
     read_answer,
 )
 from tbtui.journal.rundir import find_run
+from tbtui.paths import expanded
 from tbtui.terminal import one_line, visible, visible_lines
+from tbtui.view.exports import write_export
 
 _LONGEST_COMMANDS = 60
 
@@ -49,7 +51,7 @@ def print_demonstrations(run: str, *, as_json: bool) -> None:
     width = max(len(each.id) for each in known)
     for each in known:
         commands = one_line(" ".join(_keys(each.answer)), _LONGEST_COMMANDS)
-        typer.echo(f"{each.status:<9} {each.id:<{width}}  {each.task}  {visible(commands)}")
+        typer.echo(visible(f"{each.status:<9} {each.id:<{width}}  {each.task}  {commands}"))
 
 
 def show_demonstration(run: str, name: str, *, as_json: bool) -> None:
@@ -58,7 +60,7 @@ def show_demonstration(run: str, name: str, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(msgspec.to_builtins(found) | {"answer": answer_object(found.answer)}))
         return
-    typer.echo(f"{found.id}: {found.task}, turn {found.turn}, typed by {visible(found.actor)}")
+    typer.echo(visible(f"{found.id}: {found.task}, turn {found.turn}, typed by {found.actor}"))
     typer.echo(f"{found.status}{_decided(found)}")
     answer = answer_text(found.answer, compact=False)
     for title, text in (("asked", found.prompt), ("answer", answer)):
@@ -118,14 +120,13 @@ def export_demonstrations(run: str, file: Path | None, *, everything: bool) -> N
         raise DemonstrationError(
             f"{run}: nothing to export: of {len(known)} demonstrations none is accepted"
         )
-    lines = "".join(json.dumps(chat(each), ensure_ascii=False) + "\n" for each in chosen)
+    # In ASCII: a terminal obeys nothing of it, and no reader takes another character for a line's
+    # end.
+    lines = "".join(json.dumps(chat(each)) + "\n" for each in chosen)
     if file is None:
         typer.echo(lines, nl=False)
         return
-    try:
-        file.write_text(lines, "utf-8")
-    except OSError as error:
-        raise DemonstrationError(f"{file}: {error.strerror}") from error
+    write_export(expanded(file), lines, overwrite=True)
     typer.echo(f"{file}: {len(chosen)} demonstrations")
 
 

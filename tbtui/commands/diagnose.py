@@ -12,15 +12,16 @@ from rich.text import Text
 from tbtui.config import RunConfig, fixed_on_resume, live_effects
 from tbtui.ctl.reading import RunReading, read_run
 from tbtui.ctl.targets import choose_run
+from tbtui.findings import Finding, Remedy
+from tbtui.invocation import to_type
 from tbtui.terminal import visible
 from tbtui.ui.drawing.text import sparkline
-from tbtui.view.diagnosis.finding import Finding, Remedy
 from tbtui.view.diagnosis.rules import diagnose
-from tbtui.view.ending import name_to_type
+from tbtui.view.ending import name_to_type, read_ending
 from tbtui.view.times import Outlook
 
 _COLOURS = {"blocks": "bold red", "costs": "yellow", "watch": "dim"}
-_HEAD = 9
+_HEAD = 10
 _NAMED = 6
 """Trials that are named."""
 
@@ -49,10 +50,10 @@ def document(reading: RunReading, found: tuple[Finding, ...]) -> dict[str, Any]:
         "step": reading.state.step,
         "findings": [
             {
-                "finding": each.name,
+                "finding": each.rule,
                 "severity": each.severity,
                 "share": round(each.share, 4),
-                "figure": each.figure,
+                "figure": each.text,
                 "limit": each.limit,
                 "why": each.why,
                 "advice": each.advice,
@@ -61,27 +62,30 @@ def document(reading: RunReading, found: tuple[Finding, ...]) -> dict[str, Any]:
                 "setting": None if each.remedy is None else each.remedy.setting,
                 "value": None if each.remedy is None else each.remedy.value,
                 "preview": None if each.remedy is None else each.remedy.preview,
-                "command": None if each.remedy is None else command(each.remedy, reading),
+                "command": None if each.remedy is None else command_for(each.remedy, reading),
             }
             for each in found
         ],
     }
 
 
-def command(remedy: Remedy, reading: RunReading) -> str:
+def command_for(remedy: Remedy, reading: RunReading) -> str:
     """The command that makes the change: now, as the run is resumed, or for the next run."""
     name = name_to_type(reading.directory, RunConfig().logs_dir)
     if reading.live and remedy.setting in live_effects():
-        return f"tbtui ctl config set {remedy.text} --run {name}"
-    if remedy.setting in fixed_on_resume() or reading.live:
-        return f"tbtui run {remedy.text}"
-    return f"tbtui run --resume {name} {remedy.text}"
+        return to_type("ctl", "config", "set", remedy.text, "--run", name)
+    ending = read_ending(reading.directory)
+    anew = ending.to_start_anew(reading.directory, remedy.text)
+    if reading.live or remedy.setting in fixed_on_resume():
+        return anew
+    return ending.to_resume(name, remedy.text) or anew
 
 
 def _print(reading: RunReading, found: tuple[Finding, ...]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     if not found:
-        console.print(f"{reading.directory.name}: nothing is wrong by these rules", markup=False)
+        name = visible(reading.directory.name)
+        console.print(f"{name}: nothing is wrong by these rules", markup=False)
         return
     for each in found:
         style = _COLOURS[each.severity]
@@ -89,8 +93,8 @@ def _print(reading: RunReading, found: tuple[Finding, ...]) -> None:
         console.print(
             Text.assemble(
                 (f"{each.severity:<{_HEAD}}", style),
-                (f"{each.title}: ", "bold"),
-                visible(each.figure),
+                (f"{each.rule.words}: ", "bold"),
+                visible(each.text),
                 (f"  {blocks}" if blocks else "", style),
             )
         )
@@ -99,7 +103,7 @@ def _print(reading: RunReading, found: tuple[Finding, ...]) -> None:
 
 
 def _facts(each: Finding, reading: RunReading) -> list[tuple[str, str]]:
-    facts = [("limit", each.limit), ("why", each.why), ("do", each.advice)]
+    facts = [("threshold", each.limit), ("cause", each.why), ("fix", each.advice)]
     known = reading.state.trials
     labels = [known[name].label for name in reversed(each.trials) if name in known]
     if labels:
@@ -108,7 +112,7 @@ def _facts(each: Finding, reading: RunReading) -> list[tuple[str, str]]:
         facts.append(("trials", f"{len(labels)}: {', '.join(first)}{more}"))
     if (remedy := each.remedy) is not None:
         facts.append(("setting", f"{remedy.text}: {remedy.preview}"))
-        facts.append(("command", command(remedy, reading)))
+        facts.append(("command", command_for(remedy, reading)))
     return facts
 
 

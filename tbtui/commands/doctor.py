@@ -22,6 +22,7 @@ from tbtui.command_line import EXIT, refuse
 from tbtui.config import ConfigError, parse_settings
 from tbtui.config.sources import load_secrets
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.policies.torch import settings_of
 from tbtui.policies.torch.memory_fit import Fit, assess
 from tbtui.policies.torch.memory_plan import gib
@@ -44,7 +45,7 @@ _KEYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One line of the report. `missing` stands in the way of `tbtui run`; `optional` does not."""
 
     verdict: Verdict
@@ -66,75 +67,81 @@ def print_report() -> int:
         console.print(line)
     ready = all(finding.verdict != "missing" for finding in findings)
     console.print(
-        "\nReady: tbtui run" if ready else "\nNot ready: see the lines marked ✗", style="bold"
+        f"\nReady: {to_type('run')}" if ready else "\nNot ready: see the lines marked ✗",
+        style="bold",
     )
     return 0 if ready else 1
 
 
-def examine(host: HostProbe) -> Iterator[Finding]:
+def examine(host: HostProbe) -> Iterator[DoctorFinding]:
     """Everything that a run may need, most basic first."""
     yield _python()
-    yield Finding("ok", "Harbor", importlib.metadata.version("harbor"))
-    yield _tmux(host)
-    yield from _trials(host)
+    yield DoctorFinding("ok", "Harbor", importlib.metadata.version("harbor"))
+    if host.platform == "linux":
+        yield from _sandbox(host)
+    yield _trials()
     yield from _environments()
-    yield _limits(host)
     yield _disk()
     yield _gpu()
     for name, use in _KEYS.items():
         yield _key(name, use)
 
 
-def _secrets(directory: Path) -> Iterator[Finding]:
+def _secrets(directory: Path) -> Iterator[DoctorFinding]:
     """Takes what `.env` holds, as a run would; nothing to say unless it can't be used."""
     try:
         if left_out := load_secrets(directory):
-            yield Finding("optional", ".env", left_out)
+            yield DoctorFinding("optional", ".env", left_out)
     except ConfigError as error:
-        yield Finding("missing", ".env", str(error))
+        yield DoctorFinding("missing", ".env", str(error))
 
 
-def _python() -> Finding:
+def _python() -> DoctorFinding:
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.version_info[:2] == (3, 12):
-        return Finding("ok", "Python", found)
-    return Finding("missing", "Python", found, "tbtui needs Python 3.12")
+        return DoctorFinding("ok", "Python", found)
+    return DoctorFinding("missing", "Python", found, "tbtui needs Python 3.12")
 
 
-def _tmux(host: HostProbe) -> Finding:
+def _tmux(host: HostProbe) -> DoctorFinding:
     if host.tmux is None:
-        return Finding(
+        return DoctorFinding(
             "missing",
             "tmux",
             "not installed; agents work in it",
             "sudo apt-get install tmux (or your system's way)",
         )
-    return Finding("ok", "tmux", host.tmux)
+    return DoctorFinding("ok", "tmux", host.tmux)
 
 
-def _trials(host: HostProbe) -> Iterator[Finding]:
+def _sandbox(host: HostProbe) -> Iterator[DoctorFinding]:
+    """What the sandbox needs, which is of no use elsewhere."""
+    yield _tmux(host)
     found = f"{host.namespaces}: {host.namespaces_detail}".rstrip(": ")
     remedy = host.namespaces_remedy or ""
     usable = host.namespaces == "usable"
-    yield Finding("ok" if usable else "optional", "namespaces", found, remedy)
+    yield DoctorFinding("ok" if usable else "optional", "namespaces", found, remedy)
     if not usable:
         works = host.bubblewrap == "works"
-        yield Finding(
+        yield DoctorFinding(
             "ok" if works else "optional",
             "bubblewrap",
             host.bubblewrap,
             "" if works else "sudo apt-get install bubblewrap",
         )
+    yield _limits(host)
+
+
+def _trials() -> DoctorFinding:
     try:
         choice = choose_environment(None)
     except EnvironmentUnavailable as error:
         problem, _, cure = str(error).rpartition(": ")
-        yield Finding("missing", "trials", problem, cure)
-    else:
-        yield Finding("ok", "trials", f"run in {choice.name}: {choice.reason}")
+        return DoctorFinding("missing", "trials", problem, cure)
+    return DoctorFinding("ok", "trials", f"run in {choice.name}: {choice.reason}")
 
 
-def _environments() -> Iterator[Finding]:
+def _environments() -> Iterator[DoctorFinding]:
     """Every kind of environment but the sandbox: engines one by one, services together."""
     from tbtui.rollout.environments.kinds import extra_of, harbor_kinds
 
@@ -148,62 +155,64 @@ def _environments() -> Iterator[Finding]:
             unequipped.setdefault(str(problem).rpartition(": ")[2], []).append(kind)
         except EnvironmentUnavailable as problem:
             line = str(problem).removeprefix(f"environment_type={kind}: ")
-            yield Finding("optional", kind, line)
+            yield DoctorFinding("optional", kind, line)
         else:
             if extra is None:
-                yield Finding("ok", kind, "works here: environment_type=" + kind)
+                yield DoctorFinding("ok", kind, "works here: environment_type=" + kind)
             else:
                 ready.append(kind)
     if ready:
-        yield Finding("ok", "services", f"ready: {', '.join(ready)}")
+        yield DoctorFinding("ok", "services", f"ready: {', '.join(ready)}")
     yield from _without_packages(unequipped)
 
 
-def _without_packages(unequipped: Mapping[str, list[str]]) -> Iterator[Finding]:
+def _without_packages(unequipped: Mapping[str, list[str]]) -> Iterator[DoctorFinding]:
     """One line for all that this project has extras for, one for those that only Harbor has."""
     for ours in (True, False):
         some = {r: kinds for r, kinds in unequipped.items() if r.startswith("uv sync") is ours}
         if some:
             names = ", ".join(kind for kinds in some.values() for kind in kinds)
             remedy = next(iter(some)) if len(some) == 1 else f"for example {next(iter(some))}"
-            yield Finding("optional", "services", f"packages not installed: {names}", remedy)
+            yield DoctorFinding("optional", "services", f"packages not installed: {names}", remedy)
 
 
-def _limits(host: HostProbe) -> Finding:
+def _limits(host: HostProbe) -> DoctorFinding:
     if host.cgroups == "none":
-        return Finding(
+        return DoctorFinding(
             "optional",
             "cgroups",
             "not writable: memory is limited per process of a trial, not per trial",
         )
-    return Finding("ok", "cgroups", f"{host.cgroups}: memory and processes limited per trial")
+    return DoctorFinding("ok", "cgroups", f"{host.cgroups}: memory and processes limited per trial")
 
 
-def _disk() -> Finding:
+def _disk() -> DoctorFinding:
     free = shutil.disk_usage(Path.cwd()).free / 1e9
     if free < 1:
-        return Finding("missing", "disk", f"{free:.1f} GB free here", "free some, or set logs_dir")
-    return Finding("ok", "disk", f"{free:.0f} GB free here; {os.cpu_count()} cores")
+        return DoctorFinding(
+            "missing", "disk", f"{free:.1f} GB free here", "free some, or set logs_dir"
+        )
+    return DoctorFinding("ok", "disk", f"{free:.0f} GB free here; {os.cpu_count()} cores")
 
 
-def _gpu() -> Finding:
+def _gpu() -> DoctorFinding:
     from tbtui.engines.gpus import EXTRA, local_gpus
 
     found = local_gpus()
     if found.gpus:
         kinds = Counter(gpu.name or "one that can't be asked" for gpu in found.gpus)
         names = ", ".join(f"{count} x {name}" for name, count in kinds.items())
-        return Finding("ok", "GPU", f"{names}; driver {found.driver}")
+        return DoctorFinding("ok", "GPU", f"{names}; driver {found.driver}")
     if found.package_missing and shutil.which("nvidia-smi") is not None:
-        return Finding("optional", "GPU", "NVIDIA driver found; its GPUs aren't shown", EXTRA)
+        return DoctorFinding("optional", "GPU", "NVIDIA driver found; its GPUs aren't shown", EXTRA)
     why = "" if found.package_missing else f" ({found.problem})"
-    return Finding("optional", "GPU", f"none found{why}; the embedded model needs none")
+    return DoctorFinding("optional", "GPU", f"none found{why}; the embedded model needs none")
 
 
-def _key(name: str, use: str) -> Finding:
+def _key(name: str, use: str) -> DoctorFinding:
     if os.environ.get(name):
-        return Finding("ok", name, "set")
-    return Finding("optional", name, f"not set; only for {use}")
+        return DoctorFinding("ok", name, "set")
+    return DoctorFinding("optional", name, f"not set; only for {use}")
 
 
 def print_model(name: str, settings: Sequence[str], *, as_json: bool) -> int:

@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import os
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,16 +47,19 @@ from tbtui.engines.grpo.checkpoint_state import (
 )
 from tbtui.engines.request import ON_SERVER
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.journal.events import (
     EvalFinished,
     RunStarted,
+    TasksSetAside,
     TrialFinished,
     TrialQueued,
     TrialRetried,
 )
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run, reserve
 from tbtui.paths import expanded
-from tbtui.terminal import visible
+from tbtui.terminal import counted, visible
+from tbtui.view.sentences import HeldOut
 
 _NEVER_TRAINS: dict[str, Any] = {"max_steps": 0, "n_epochs": None, "eval_every": 0, "save_every": 0}
 _TRACKERS: dict[str, Any] = {
@@ -102,7 +106,7 @@ def evaluate(arguments: Sequence[str], *, use_latest: bool, view: launch.View) -
         use_latest: of a run the latest checkpoint, not the one with the best pass rate.
         view: of the run meanwhile; with `json` there are its events and no table.
 
-    Returns the exit status: as `launch`.
+    Returns the exit status: as `launch`; that of a failure, too, where nothing could be scored.
     """
     try:
         evaluation = prepare_evaluation(arguments, use_latest=use_latest)
@@ -110,8 +114,13 @@ def evaluate(arguments: Sequence[str], *, use_latest: bool, view: launch.View) -
         say(error)
         return EXIT["refused"]
     status, directory = evaluation.run(view)
-    if directory is not None and view != "json":
+    if directory is None:
+        return status
+    if view != "json":
         print_evaluation(directory, evaluation.what)
+    if (reason := why_unscored(directory)) is not None:
+        say(f"nothing could be evaluated{reason}")
+        return EXIT["failed"]
     return status
 
 
@@ -185,7 +194,7 @@ def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> W
     given = parse_settings(settings)
     if target is None:
         if use_latest:
-            raise ConfigError("--latest is of a run: tbtui eval RUN --latest")
+            raise ConfigError(f"--latest is of a run: {to_type('eval', 'RUN', '--latest')}")
         where = f"checkpoint {given.checkpoint}" if given.checkpoint else "the starting weights"
         return Weights(where)
     if given.checkpoint:
@@ -339,12 +348,29 @@ def read_evaluation(directory: RunDirectory) -> LastEvaluation | None:
     return LastEvaluation(summary, {task: attempts(got) for task, got in tried.items()}, kinds)
 
 
+def why_unscored(directory: RunDirectory) -> str | None:
+    """The commonest reason for which nothing of a run was scored, to go on with a line; None:
+    something was."""
+    reasons: list[str] = []
+    for entry in entries_of(directory, ("trial_finished", "tasks_set_aside", "eval_finished")):
+        match event := entry.event:
+            case EvalFinished() if event.scored:
+                return None
+            case TrialFinished():
+                reasons.append(f"{event.outcome}: {event.reason}")
+            case TasksSetAside(by="preflight"):
+                reasons += event.tasks.values()
+    if not reasons:
+        return ""
+    (reason, times), *_ = Counter(reasons).most_common(1)
+    return f"; the reason of {times} of {len(reasons)}: {reason}"
+
+
 def print_evaluation(directory: RunDirectory, what: str) -> None:
-    """Print the run's last evaluation; `what` names the weights."""
+    """Print the run's last evaluation, if anything was scored; `what` names the weights."""
     evaluation = read_evaluation(directory)
     console = Console(highlight=False)
     if evaluation is None or not (rates := pass_rates(list(evaluation.tasks.values()))):
-        console.print("nothing could be evaluated", markup=False)
         return
     k = max(rates)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
@@ -358,7 +384,8 @@ def print_evaluation(directory: RunDirectory, what: str) -> None:
         style = "" if is_part else "bold"
         table.add_row(label, *_cells(tasks, k), style=style)
     console.print()
-    console.print(f"{what}, at temperature {evaluation.summary.temperature:g}", markup=False)
+    temperature = evaluation.summary.temperature
+    console.print(f"{visible(what)}, at temperature {temperature:g}", markup=False)
     console.print()
     console.print(table)
     console.print()
@@ -406,14 +433,19 @@ def _closing(evaluation: LastEvaluation, rates: Mapping[int, Rate]) -> list[str]
     if len(rates) > 2:
         lines.append("  ".join(f"pass@{k} {rate.value:.2f}" for k, rate in _some(rates)))
     if summary.unscored:
-        tasks = f", {summary.unscored_tasks} tasks altogether" if summary.unscored_tasks else ""
-        lines.append(f"{summary.unscored} trials could not be scored and count nowhere{tasks}")
+        whole = summary.unscored_tasks
+        tasks = f", {counted(whole, 'task')} altogether" if whole else ""
+        trials = counted(summary.unscored, "trial")
+        lines.append(f"not scored, and counted nowhere: {trials}{tasks}")
     first = rates[1]
     if summary.mean_reward is not None and abs(summary.mean_reward - first.value) > 0.005:
         lines.append(f"mean reward {summary.mean_reward:.2f}")
+    if (harbor := HeldOut.of(summary).harbor_rate) is not None:
+        lines.append(f"{harbor:.2f} as Harbor counts: by verdicts alone, however a trial ended")
+    tried = sum(task.scored > 0 for task in evaluation.tasks.values())
     lines.append(
-        f"pass@1 {first.value:.2f} ({_interval(first)}) of {summary.scored} trials"
-        f" at {len(evaluation.tasks) - summary.unscored_tasks} tasks"
+        f"pass@1 {first.value:.2f} ({_interval(first)}) of {counted(summary.scored, 'trial')}"
+        f" at {counted(tried, 'task')}"
     )
     return lines
 

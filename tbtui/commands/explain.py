@@ -11,27 +11,27 @@ import typer
 from tbtui.catalog import find_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig, defaults_for, to_json
-from tbtui.engines.grpo.outcome_policy import (
-    ALARM_MEANINGS,
-    PUBLICATION_ALARM,
-    AlarmActions,
-    OutcomePolicy,
-    alarm_actions,
-    outcome_policy,
-)
+from tbtui.config.values import require_no_errors
+from tbtui.engines.config_checks import common_problems
+from tbtui.engines.grpo.outcome_policy import OutcomePolicy, alarm_action, outcome_policy
 from tbtui.engines.grpo.review_rules import ReviewRules, load_rules
 from tbtui.engines.prices import expected_cost
-from tbtui.engines.task_fitness import choose_for_tasks, offer
+from tbtui.engines.task_fitness import choose_for_tasks, in_containers, offer
+from tbtui.findings import ALARMS, Rule
+from tbtui.invocation import to_type
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.review_rule import rule_line
 from tbtui.journal.rundir import RunDirectory
+from tbtui.policies.base import PolicyRefusedError
 from tbtui.policies.registry import policy_preflight
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.view.forecast import forecast_lines
 from tbtui.view.reading import state_at_end
 from tbtui.vocabulary import UNTRIED_SHARE
 
+_NOT_HERE = "As it is, this machine can't start such a run"
 _EXAMPLES = 3
-"""Tasks named for each kind of obstacle."""
+"""Tasks named for each kind of what keeps them from running."""
 
 
 def print_explanation(config: RunConfig, directory: RunDirectory | None = None) -> None:
@@ -39,17 +39,21 @@ def print_explanation(config: RunConfig, directory: RunDirectory | None = None) 
 
     `directory`: of a run that is to go on, by whose steps its cost is forecast.
 
+    What this machine lacks (an engine that answers, memory for the model) is one more line.
+
     Raises:
-        ConfigError: exceptions to the tables that can't be, or such rules.
-        CatalogError, EnvironmentUnavailable: the tasks or the environment can't be had.
+        ConfigError: settings that contradict each other, or can't be.
+        CatalogError, EnvironmentUnavailable: the tasks can't be read, or there is no such
+            environment.
     """
+    require_no_errors(common_problems(config))
     named = config.review_rules
     rules = ReviewRules() if named is None else load_rules(named)
     for line in _task_lines(config):
         typer.echo(line)
     for line in _default_lines(config):
         typer.echo(line)
-    for line in policy_preflight(config):
+    for line in _policy_lines(config):
         typer.echo(f"{line}\n")
     if (cost := expected_cost(config, None)) is not None:
         typer.echo(f"Cost: {cost}.\n")
@@ -59,8 +63,15 @@ def print_explanation(config: RunConfig, directory: RunDirectory | None = None) 
         typer.echo(line)
     for line in _review_lines(config, rules):
         typer.echo(line)
-    for line in _alarm_lines(config, alarm_actions(config.on_alarm)):
+    for line in _alarm_lines(config):
         typer.echo(line)
+
+
+def _policy_lines(config: RunConfig) -> tuple[str, ...]:
+    try:
+        return policy_preflight(config)
+    except PolicyRefusedError as problem:
+        return (f"{_NOT_HERE}: {problem}.",)
 
 
 def _forecast_lines(directory: RunDirectory | None) -> Iterator[str]:
@@ -99,7 +110,18 @@ def _curriculum_lines(config: RunConfig) -> Iterator[str]:
 def _task_lines(config: RunConfig) -> Iterator[str]:
     """Which tasks the environment can't serve; nothing where it serves all."""
     tasks = discover(find_tasks(config.tasks_dir)).require_tasks()
-    _, fitness = choose_for_tasks(config, [task.path for task in tasks])
+    paths = [task.path for task in tasks]
+    try:
+        _, fitness = choose_for_tasks(config, paths)
+    except EnvironmentUnavailable as problem:
+        if config.environment_type not in ("docker", "podman"):
+            raise
+        yield f"{_NOT_HERE}: {problem}."
+        yield ""
+        fitness = in_containers(paths, config.environment_type, allowed=config.task_credentials)
+    if taken := fitness.taken():
+        yield f"{taken} (task_credentials allows those that are keys)."
+        yield ""
     summary = fitness.summary()
     if summary is None:
         return
@@ -107,12 +129,12 @@ def _task_lines(config: RunConfig) -> Iterator[str]:
     yield f"{summary}; {done} (unfit_tasks){offer(fitness)}"
     yield ""
     shown: Counter[str] = Counter()
-    for task, obstacles in fitness.obstacles.items():
-        shown[obstacles[0].kind] += 1
-        if shown[obstacles[0].kind] <= _EXAMPLES:
-            yield f"  {task.name}: {obstacles[0].text}"
+    for task, found in fitness.unusable.items():
+        shown[found[0].kind] += 1
+        if shown[found[0].kind] <= _EXAMPLES:
+            yield f"  {task.name}: {found[0].text}"
     if any(n > _EXAMPLES for n in shown.values()):
-        yield "  ... (`tbtui tasks check` lists all of them)"
+        yield f"  ... (`{to_type('tasks', 'check', config.tasks_dir)}` lists all of them)"
     yield ""
 
 
@@ -225,19 +247,19 @@ def _rule_lines(rules: ReviewRules) -> Iterator[str]:
         yield f"  {rule_line(rule)}"
 
 
-def _alarm_lines(config: RunConfig, actions: AlarmActions) -> Iterator[str]:
+def _alarm_lines(config: RunConfig) -> Iterator[str]:
     yield ""
     yield "What an alarm leads to (on_alarm.NAME=ACTION changes it; * changed):"
     yield ""
-    for name, meaning in ALARM_MEANINGS.items():
-        changed = "*" if name in config.on_alarm else " "
-        yield f"{changed} {name:<17} {actions[name]:<7} {meaning}"
+    for rule in ALARMS:
+        changed = "*" if rule in config.on_alarm else " "
+        yield f"{changed} {rule:<17} {alarm_action(rule, config.on_alarm):<7} {rule.alarm}"
     yield ""
     yield "  off    nothing"
     yield "  warn   it is shown; pause and halt also pause or end the run"
-    if PUBLICATION_ALARM not in config.on_alarm:
+    if Rule.SAMPLER_MISMATCH not in config.on_alarm:
         yield ""
-        yield f"  {PUBLICATION_ALARM} pauses where published weights don't reach the sampler."
+        yield f"  {Rule.SAMPLER_MISMATCH} pauses where published weights don't reach the sampler."
 
 
 def _zeros(config: RunConfig) -> str:

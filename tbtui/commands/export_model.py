@@ -21,8 +21,10 @@ from tbtui.engines.grpo.checkpoint_state import (
     latest,
 )
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.journal.events import EvalFinished, RunStarted
 from tbtui.journal.rundir import RunDirectory, find_run
+from tbtui.terminal import counted, visible
 from tbtui.view.preview import changed_settings
 
 _NOT_OF_THE_MODEL = ("logs_dir", "run_name", "wandb_project", "wandb_name", "trackio_project")
@@ -64,8 +66,8 @@ def export_model(run: str, directory: Path, *, step: int | None, merge: bool) ->
         shown = error.strerror or error
         raise UserError(f"{directory}: {shown}; give a directory that can be written") from error
     sys.stdout.write(
-        f"step {checkpoint.state.step} of {found.name} is in {directory} ({size / 1e6:,.1f} MB);"
-        " README.md there says how to load it\n"
+        visible(f"step {checkpoint.state.step} of {found.name} is in {directory}")
+        + f" ({size / 1e6:,.1f} MB); README.md there says how to load it\n"
     )
 
 
@@ -88,10 +90,10 @@ def _checkpoint(run: RunDirectory, step: int | None) -> LoadedCheckpoint:
 
 
 def _config(run: RunDirectory, typed: str, directory: Path) -> RunConfig:
-    command = f"tbtui export-model {typed} {directory}"
+    line = to_type("export-model", typed, directory)
     if not run.config.is_file():
         raise UserError(f"{run.path} has no config.toml, which says what was trained")
-    return parse_run_settings(run.config, (), (), command=command)
+    return parse_run_settings(run.config, (), (), command=line)
 
 
 def _write(
@@ -150,7 +152,10 @@ def _card(
         head["base_model"] = base
         head["base_model_relation"] = "finetune" if whole else "adapter"
     where = Path(config.tasks_dir or "starter").name
-    kind = "all weights" if whole else f"a LoRA adapter of rank {config.lora_rank}"
+    torch = checkpoint.state.policy == "torch"
+    adapter = f"a LoRA adapter of rank {config.lora_rank}, alpha {config.lora_alpha:g}"
+    trained = adapter if torch and config.lora_rank else "all weights"
+    kind = "a whole model" if whole else "the adapter"
     lines = [
         "---",
         *(f"{name}: {json.dumps(value)}" for name, value in head.items()),
@@ -164,8 +169,11 @@ def _card(
         "| | |",
         "|---|---|",
         f"| base model | {base}{'' if base == _LOCAL else ', whose licence applies'} |",
+        f"| trained | {trained}{', merged into the base' * (whole and trained == adapter)} |",
+        f"| learning rate | {config.learning_rate:g}, {config.lr_schedule} |",
+        f"| sampled at | temperature {config.temperature:g} |",
         f"| steps | {step} |",
-        f"| trained on | {record.tasks} tasks of `{where}` |",
+        f"| trained on | {counted(record.tasks, 'task')} of `{where}` |",
         f"| held out, before | {_rate(record.first)} |",
         f"| held out, after step {step} | {_rate(record.evaluation)} |",
         "",

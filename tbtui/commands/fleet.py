@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -18,6 +17,7 @@ from tbtui.paths import cache_dir, config_dir, state_dir
 from tbtui.terminal import on_terminal
 from tbtui.ui.fleet import FleetApp, Shown, ordered, table_lines
 from tbtui.ui.user import User
+from tbtui.view.runs import RunSummary, row_document
 
 
 def fleet(
@@ -36,12 +36,12 @@ def fleet(
         return
     rows = local_rows(made) if here else asyncio.run(all_rows(made))
     if as_json:
-        sys.stdout.write(json.dumps({"runs": rows}) + "\n")
+        sys.stdout.write(json.dumps({"runs": [row_document(row) for row in rows]}) + "\n")
         return
     _print(ordered(rows))
 
 
-def _print(rows: Sequence[dict[str, Any]]) -> None:
+def _print(rows: Sequence[RunSummary]) -> None:
     if not rows:
         typer.echo("no live or recent run")
         return
@@ -58,18 +58,18 @@ class _FleetShown(Shown):
     def show(self) -> None:
         FleetApp(self, user=User.load(config_dir(), state_dir())).run()
 
-    async def rows(self) -> list[dict[str, Any]]:
+    async def rows(self) -> list[RunSummary]:
         return await all_rows(self._fleet)
 
-    async def act(self, row: dict[str, Any], *words: str) -> str:
+    async def act(self, row: RunSummary, *words: str) -> str:
         return await act(self._fleet, row, *words)
 
-    def open(self, row: dict[str, Any]) -> None:
-        live = row["pid"] is not None
+    def open(self, row: RunSummary) -> None:
+        live = row.live
         command = command_for(self._fleet, row, "attach" if live else "replay", terminal=True)
         subprocess.run(command, check=False)
 
-    async def chart_command(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+    async def chart_command(self, rows: Sequence[RunSummary]) -> list[str]:
         place = cache_dir() / "fleet"
         first, *others = [await local_copy(self._fleet, row, place) for row in rows]
         beside = [word for each in others for word in ("--beside", str(each.path))]

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tbtui import launch
-from tbtui.algorithm.turn_value import read_turn
+from tbtui.algorithm.turn_value import most_measured, read_turn
 from tbtui.command_line import EXIT, say
 from tbtui.commands.evaluate import EvaluationRun, Weights, weights_config
 from tbtui.config import ConfigError, names_of, parse_settings
 from tbtui.engines.grpo.checkpoint_state import LoadedCheckpoint, checkpoint_of, latest
-from tbtui.engines.grpo.forks import MOST_FORKS, search_line
+from tbtui.engines.grpo.forks import MOST_FORKS
 from tbtui.engines.grpo.origins import ForkError, Origin, read_course, read_origin
 from tbtui.errors import UserError
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, find_run, is_live
 from tbtui.journal.timeline import find_trial
+from tbtui.view.sentences import forks_asked_line, search_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ def prepare_fork(run: RunDirectory, options: ForkOptions, settings: Sequence[str
         [*settings, *of_policy],
         command=shlex.join(["tbtui", "fork", run.name, options.trial, "--turn", options.turn]),
     )
+    if config.agent != "terminus-2":
+        raise ForkError(f"agent={config.agent}: only trials of Terminus-2 can be forked")
     temperature = config.temperature if options.temperature is None else options.temperature
     if not 0 < temperature < float("inf"):
         raise ForkError(f"--temperature {temperature:g}: give more than 0")
@@ -108,10 +111,11 @@ def _origin(run: RunDirectory, trial: str, options: ForkOptions) -> tuple[Origin
     reader = JournalReader(run)
     try:
         if isinstance(turn, int):
-            one = "fork" if options.trials == 1 else "forks"
-            asked = f"{options.trials} {one} of {trial} from turn {turn}"
+            asked = forks_asked_line(trial, turn, options.trials)
             return read_origin(run, reader, trial, turn), asked
-        asked = search_line(turn, options.trials, trial, read_course(reader, trial))
+        turns = read_course(reader, trial).turns
+        measured = most_measured(turn, turns + 1) - 1
+        asked = search_line(turn, trial, turns, options.trials, measured)
         return read_origin(run, reader, trial, 1), asked
     finally:
         reader.close()

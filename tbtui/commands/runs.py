@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from rich.console import Console
 from rich.table import Table
@@ -20,11 +19,12 @@ from rich.text import Text
 
 from tbtui.command_line import say
 from tbtui.config import parse_settings
-from tbtui.journal.database import JournalError
+from tbtui.errors import UserError
+from tbtui.journal.database import JournalError, address, require_format
 from tbtui.journal.rundir import RunDirectory, add_note, find_run, read_notes, rename_run
 from tbtui.journal.search import MOST, Hit, search
-from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
 from tbtui.terminal import visible
+from tbtui.view.runs import RunList, RunSummary, row_document
 from tbtui.view.waiting import duration
 
 _COLOURS = {"live": "green", "failed": "red", "killed": "red", "unreadable": "red"}
@@ -38,9 +38,9 @@ def logs_directories(given: Sequence[Path]) -> list[Path]:
 def print_runs(logs_dirs: Sequence[Path], *, as_json: bool) -> None:
     """Every run, the newest first."""
     places = logs_directories(logs_dirs)
-    summaries = newest_first(summarise(run) for run in find_runs(places))
+    summaries = RunList(places, outlook=as_json).read()
     if as_json:
-        sys.stdout.write(json.dumps([document(each) for each in summaries], indent=1) + "\n")
+        sys.stdout.write(json.dumps([row_document(each) for each in summaries], indent=1) + "\n")
         return
     console = Console(highlight=False)
     if not summaries:
@@ -50,26 +50,6 @@ def print_runs(logs_dirs: Sequence[Path], *, as_json: bool) -> None:
     for each in summaries:
         if each.standing == "unreadable":
             say(each.reason)
-
-
-def document(summary: RunSummary) -> dict[str, Any]:
-    """All that is known of a run, times in seconds since the epoch."""
-    return {
-        "run": summary.directory.name,
-        "directory": str(summary.directory.path),
-        "state": summary.standing,
-        "reason": summary.reason,
-        "started_at": summary.started_at,
-        "seconds": summary.seconds,
-        "engine": summary.engine,
-        "policy": summary.policy,
-        "model": summary.model_name,
-        "step": summary.step,
-        "max_steps": summary.max_steps,
-        "first_pass_rate": summary.first_pass_rate,
-        "last_pass_rate": summary.last_pass_rate,
-        "rollouts": summary.rollouts,
-    }
 
 
 def _table(summaries: Iterable[RunSummary], width: int) -> Table:
@@ -94,7 +74,7 @@ def _table(summaries: Iterable[RunSummary], width: int) -> Table:
             cells += [each.engine, each.policy]
         cells += [
             visible(each.model_name),
-            str(each.step) if each.max_steps is None else f"{each.step}/{each.max_steps}",
+            each.steps,
             _rates(each),
             str(each.rollouts),
         ]
@@ -148,7 +128,7 @@ def print_hits(text: str, runs: Sequence[str], logs_dirs: Sequence[Path], *, as_
     """
     places = logs_directories(logs_dirs)
     chosen = [find_run(run, *places) for run in runs] or [
-        each.directory for each in newest_first(summarise(run) for run in find_runs(places))
+        each.directory for each in RunList(places).read()
     ]
     found = 0
     for run in chosen:
@@ -210,15 +190,17 @@ def write_journal(run: str) -> None:
     Raises:
         RunDirectoryError: there is no such run.
         JournalError: it can't be read.
+        UserError: the output is a terminal.
     """
     directory = find_run(run, parse_settings([]).logs_dir)
+    if sys.stdout.isatty():
+        raise UserError("runs journal writes a database, not text: write it to a file with >")
+    require_format(directory)
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "run.db"
         try:
             with (
-                closing(
-                    sqlite3.connect(f"file:{quote(str(directory.database))}?mode=ro", uri=True)
-                ) as source,
+                closing(sqlite3.connect(address(directory), uri=True)) as source,
                 closing(sqlite3.connect(copy)) as target,
             ):
                 source.backup(target)

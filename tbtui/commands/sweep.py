@@ -17,11 +17,13 @@ learning_rate = [1e-4, 2e-4]
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import math
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -36,17 +38,24 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tbtui.algorithm.evaluation import student_quantile
 from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED
 from tbtui.config import ConfigError, parse_settings
 from tbtui.config.toml import read_toml
+from tbtui.journal.database import JournalError
 from tbtui.journal.metrics import read_series
 from tbtui.journal.rundir import RunDirectory, is_live
-from tbtui.journal.summaries import RunSummary, summarise
+from tbtui.paths import read_plain, replace_file
+from tbtui.terminal import visible
+from tbtui.view.runs import RunSummary, summarise
 
 _LOOK_SEC = 0.5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MOST_RUNS = 10_000
+_BEFORE_ITS_JOURNAL = {"config.toml", "trials", "checkpoints", "run.lock", "run.new", "log.txt"}
+"""What a run that was killed before it began leaves."""
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,6 +79,11 @@ class PlannedRun:
     seed: int
     settings: tuple[str, ...]
     """As on a command line."""
+
+    @property
+    def output(self) -> Path:
+        """What it prints; locked from before it begins until its processes have gone."""
+        return self.directory.path.with_name(f"{self.directory.name}.out")
 
 
 @dataclass(slots=True)
@@ -125,6 +139,13 @@ def read_sweep(path: Path) -> Sweep:
     for name in ("run_name", "seed"):
         if name in {**file.settings, **file.grid} or any(name in each for each in file.runs):
             raise ConfigError(f"{path}: {name}: the sweep sets it itself; for seeds there is seeds")
+    if any(not values for values in file.grid.values()):
+        raise ConfigError(f"{path}: a list of the [grid] is empty: give a value, or leave it out")
+    if len(set(file.seeds)) < len(file.seeds):
+        raise ConfigError(f"{path}: seeds: one is there twice, and would count twice")
+    count = (len(file.runs) or math.prod(map(len, file.grid.values()))) * len(file.seeds)
+    if count > _MOST_RUNS:
+        raise ConfigError(f"{path}: {count:,} runs; {_MOST_RUNS:,} at most: make several sweeps")
     names = list(file.grid)
     points = file.runs or [
         dict(zip(names, values, strict=True)) for values in itertools.product(*file.grid.values())
@@ -154,14 +175,13 @@ def _typed(value: object) -> str:
 def _keep_plan(plan: Sweep) -> None:
     """Keep what the sweep is of beside its runs; refuse another one of the same name."""
     file = plan.place / f"{plan.name}.sweep.json"
-    text = json.dumps([list(run.settings) for run in plan.runs], indent=1)
+    text = json.dumps([list(run.settings) for run in plan.runs], indent=1).encode()
     try:
-        plan.place.mkdir(parents=True, exist_ok=True)
-        if file.is_file() and file.read_text() != text:
+        if file.is_file() and read_plain(file) != text:
             raise ConfigError(
                 f"{file}: the sweep {plan.name} has begun with other runs: give another name"
             )
-        file.write_text(text)
+        replace_file(file, text)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
 
@@ -170,12 +190,15 @@ def _see_through(plan: Sweep, *, quiet: bool) -> bool:
     """Run all runs to their ends; False: a person interrupted it."""
     children: dict[PlannedRun, subprocess.Popen[bytes]] = {}
     said: dict[PlannedRun, str] = {}
+    standings: dict[PlannedRun, str] = {}
     try:
         while True:
             for run, child in list(children.items()):
                 if child.poll() is not None:
                     del children[run]
-            standings = {run: _standing(run) for run in plan.runs}
+            # Of a thousand runs most are over: they are not read again and again.
+            left = [run for run in plan.runs if standings.get(run) != "finished"]
+            standings |= {run: _standing(run) for run in left}
             for run, standing in standings.items():
                 words = "running" if run in children else standing
                 if said.get(run) != words and words != "missing" and not quiet:
@@ -193,18 +216,22 @@ def _see_through(plan: Sweep, *, quiet: bool) -> bool:
                 return True
             for run in waiting[: max(0, plan.at_once - len(under_way))]:
                 plan.tried.add(run.directory.path)
-                children[run] = _start(run, plan.place)
+                children[run] = _start(run)
             time.sleep(_LOOK_SEC)
     except KeyboardInterrupt:
         _end(children.values())
         return False
 
 
-def _start(run: PlannedRun, place: Path) -> subprocess.Popen[bytes]:
+def _start(run: PlannedRun) -> subprocess.Popen[bytes]:
     """Start a run, or take it up again; it outlives this process."""
     begun = run.directory.database.is_file()
     words = ["--resume", str(run.directory.path)] if begun else list(run.settings)
-    with (place / f"{run.directory.name}.out").open("ab") as output:
+    with run.output.open("ab") as output:
+        with contextlib.suppress(BlockingIOError):  # what is left of one that was killed has it
+            fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not begun:
+            _clear(run.directory.path)
         return subprocess.Popen(
             [sys.executable, "-m", "tbtui", "run", "--no-ui", *words],
             stdin=subprocess.DEVNULL,
@@ -212,6 +239,12 @@ def _start(run: PlannedRun, place: Path) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def _clear(directory: Path) -> None:
+    """Remove what a run left that was killed before it had a journal: the name would be taken."""
+    if directory.is_dir() and {each.name for each in directory.iterdir()} <= _BEFORE_ITS_JOURNAL:
+        shutil.rmtree(directory)
 
 
 def _end(children: Collection[subprocess.Popen[bytes]]) -> None:
@@ -225,8 +258,20 @@ def _end(children: Collection[subprocess.Popen[bytes]]) -> None:
 def _standing(run: PlannedRun) -> str:
     """As of a summary; `missing`: it has not begun."""
     if not run.directory.database.is_file():
-        return "live" if run.directory.path.is_dir() and is_live(run.directory) else "missing"
+        return "live" if _is_beginning(run) or is_live(run.directory) else "missing"
     return summarise(run.directory).standing
+
+
+def _is_beginning(run: PlannedRun) -> bool:
+    """A process that this sweep, or one before it, has started for the run is there."""
+    try:
+        with run.output.open("rb") as output:
+            fcntl.flock(output, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +299,22 @@ class SweepRow:
 def _rows(plan: Sweep) -> Iterator[SweepRow]:
     for point, group in itertools.groupby(plan.runs, key=lambda run: run.point):
         runs = [run for run in group if run.directory.database.is_file()]
-        series = [read_series(run.directory, plan.metric, "step") for run in runs]
         yield SweepRow(
             dict(point),
-            tuple(points[-1].y for points in series if points),
+            tuple(
+                value for run in runs if (value := _last(run.directory, plan.metric)) is not None
+            ),
             tuple(summarise(run.directory) for run in runs),
         )
+
+
+def _last(run: RunDirectory, metric: str) -> float | None:
+    """The metric's last value; None: it has none, or its journal can't be read."""
+    try:
+        points = read_series(run, metric, "step")
+    except JournalError:
+        return None
+    return points[-1].y if points else None
 
 
 def _document(plan: Sweep, rows: Sequence[SweepRow]) -> dict[str, Any]:
@@ -283,16 +338,16 @@ def _print(plan: Sweep, rows: Sequence[SweepRow]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = list(dict.fromkeys(name for row in rows for name in row.point))
     for name in names:
-        table.add_column(name)
-    for name in ("seeds", plan.metric, "95%", "steps", "not finished"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(Text(visible(name)))
+    for heading in ("seeds", Text(visible(plan.metric)), "95%", "steps", "not finished"):
+        table.add_column(heading, justify="right", no_wrap=True)
     best = max((row.mean for row in rows if row.mean is not None), default=None)
     for row in rows:
         mean, half = row.mean, row.half_width
         open_runs = sum(each.standing != "finished" for each in row.summaries)
         interval = "" if mean is None or half is None else f"{mean - half:.3f} to {mean + half:.3f}"
         table.add_row(
-            *(_typed(row.point.get(name, "")) for name in names),
+            *(Text(visible(_typed(row.point.get(name, "")))) for name in names),
             str(len(row.values)),
             "-" if mean is None else f"{mean:.3f}",
             interval,

@@ -22,8 +22,9 @@ from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.catalog.variants import can_invert, impossible, with_solution
 from tbtui.command_line import EXIT_FAILED
 from tbtui.commands.variant_trials import Variants, VariantTrial, run_variants, variants
+from tbtui.invocation import to_type
 from tbtui.journal.rundir import RunDirectory
-from tbtui.terminal import visible
+from tbtui.terminal import counted, visible
 
 SOLUTION = "solution"
 IMPOSSIBLE = "impossible"
@@ -142,7 +143,7 @@ def print_audits(run: RunDirectory, audits: Sequence[TaskAudit]) -> None:
     for variant, found in by_variant.items():
         console.print(Text(f"{variant}: {_what(variant)}", style="bold"), soft_wrap=True)
         more = "" if len(found) == 1 else f" (and {len(found) - 1} more)"
-        look = f"  tbtui replay {run.path} {found[0].trial}{more}"
+        look = f"  {to_type('replay', run.path, found[0].trial)}{more}"
         console.print(Text(visible(look)), soft_wrap=True)
     if by_variant:
         console.print()
@@ -150,8 +151,9 @@ def print_audits(run: RunDirectory, audits: Sequence[TaskAudit]) -> None:
     proofs = sum(len(each.proofs) for each in audits)
     trials = sum(len(each.trials) for each in audits)
     console.print(
-        f"{len(audits) - len(bad)} of {len(audits)} tasks hold: {proofs} passes by cheating in"
-        f" {trials} trials; recordings in {run.path}",
+        f"{len(audits) - len(bad)} of {counted(len(audits), 'task')}"
+        f" {'holds' if len(audits) == 1 else 'hold'}: {counted(proofs, 'cheat')} passed in"
+        f" {counted(trials, 'trial')}; recordings in {run.path}",
         soft_wrap=True,
         markup=False,
     )

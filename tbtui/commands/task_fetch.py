@@ -14,16 +14,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 
 from tbtui.catalog import fetched_tasks, find_tasks
-from tbtui.catalog.fetch import Fetched, Registry
-from tbtui.catalog.fetch import Progress as FetchProgress
+from tbtui.catalog.fetch import Fetched, Registry, source_of
+from tbtui.catalog.fetch import FetchProgress as FetchProgress
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.rollout.environments.userland import missing_packages
-from tbtui.terminal import one_line, visible
+from tbtui.terminal import counted, one_line, visible
 from tbtui.wheels.cache import cache_root
-from tbtui.wheels.filling import Filled, Filling, Progress, find_uv
+from tbtui.wheels.filling import Filled, Filling, FillProgress, find_uv
 from tbtui.wheels.interpreters import box_python
-from tbtui.wheels.requests import Asked, read_task
+from tbtui.wheels.requests import PackageRequests, read_task
 
 
 async def print_data_sets(registry: str | None) -> None:
@@ -37,8 +38,13 @@ async def print_data_sets(registry: str | None) -> None:
     width = max((len(each.id) for each in sets), default=0)
     for each in sets:
         about = visible(one_line(each.description, 80))
-        console.print(f"{visible(each.id):{width}} {each.tasks:6} tasks  {about}".rstrip())
-    console.print(f"{len(sets)} data sets: tbtui tasks fetch NAME@VERSION")
+        console.print(
+            f"{visible(each.id):{width}} {counted(each.tasks, 'task'):>12}  {about}".rstrip()
+        )
+    of = () if registry is None else ("--registry", registry)
+    console.print(
+        f"{counted(len(sets), 'data set')}: {to_type('tasks', 'fetch', 'NAME@VERSION', *of)}"
+    )
 
 
 async def print_fetch(name: str, into: Path | None, registry: str | None) -> None:
@@ -49,9 +55,11 @@ async def print_fetch(name: str, into: Path | None, registry: str | None) -> Non
         FetchError: it can't be had; what there is of it stays for the next time.
     """
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    source = Registry(registry)
+    source = source_of(name, registry)
     console.print(f"asking the registry for {name}")
     chosen = await source.find(name)
+    if chosen.id != name:
+        console.print(f"that is {visible(chosen.id)}")
     if console.is_terminal:
         columns = (TextColumn(chosen.id), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Bar(*columns, console=console, transient=True) as bar:
@@ -64,7 +72,7 @@ async def print_fetch(name: str, into: Path | None, registry: str | None) -> Non
     else:
 
         def say(progress: FetchProgress) -> None:
-            console.print(f"{progress.done} of {progress.total} tasks")
+            console.print(f"{progress.done} of {counted(progress.total, 'task')}")
 
         fetched = await source.fetch(chosen, into, say)
     _print_fetched(console, fetched)
@@ -72,10 +80,10 @@ async def print_fetch(name: str, into: Path | None, registry: str | None) -> Non
 
 def _print_fetched(console: Console, fetched: Fetched) -> None:
     what = "already there" if fetched.already else "fetched"
-    console.print(f"{what}: {fetched.tasks} tasks in {fetched.path}")
+    console.print(f"{what}: {counted(fetched.tasks, 'task')} in {fetched.path}")
     named = fetched.path.parent == fetched_tasks()
     where = fetched.path.name if named else str(fetched.path)
-    console.print(f"train on them: tbtui run tasks_dir={where}")
+    console.print(f"train on them: {to_type('run', f'tasks_dir={where}')}")
 
 
 _MOST_PACKAGES = 12
@@ -135,7 +143,7 @@ class _Tell:
         self._bar = bar
         self._said: dict[str, int] = {}
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, now: FillProgress) -> None:
         if self._bar is None:
             if now.done == now.total or now.done >= self._said.get(now.stage, 0) + _LINES_EVERY:
                 self._said[now.stage] = now.done
@@ -146,22 +154,27 @@ class _Tell:
         self._bar.update(TaskID(self._said[now.stage]), completed=now.done)
 
 
-def _read(tasks: Sequence[TaskInfo], tell: _Tell) -> Asked:
-    asked = Asked()
+def _read(tasks: Sequence[TaskInfo], tell: _Tell) -> PackageRequests:
+    asked = PackageRequests()
     for number, task in enumerate(tasks, start=1):
         asked.add(read_task(task.path))
-        tell(Progress("read", number, len(tasks)))
+        tell(FillProgress("read", number, len(tasks)))
     return asked
 
 
-def _print_asked(console: Console, tasks: int, asked: Asked, pythons: Sequence[str]) -> None:
+def _print_asked(
+    console: Console, tasks: int, asked: PackageRequests, pythons: Sequence[str]
+) -> None:
     host = box_python() or "of the box"
     counts = Counter(request.python or host for request in asked.requests)
     sets = ", ".join(f"{count} for Python {python}" for python, count in sorted(counts.items()))
-    console.print(f"{tasks} tasks ask for {len(asked.requests)} sets of packages: {sets or 'none'}")
+    what = f"{counted(len(asked.requests), 'set')} of packages"
+    console.print(f"{what} for {counted(tasks, 'task')}: {sets or 'none'}")
     wanted = sorted({*asked.pythons, *pythons}, key=lambda each: (len(each), each))
     if wanted:
-        console.print(f"and for Python {visible(', '.join(wanted))}; boxes have {host}")
+        console.print(
+            f"images and scripts name Python {visible(', '.join(wanted))}; boxes have {host}"
+        )
 
 
 def _print_debian(console: Console, wanted: Counter[str]) -> None:

@@ -31,7 +31,7 @@ from tbtui.catalog.tasks import discover
 from tbtui.catalog.variants import with_solution
 from tbtui.command_line import EXIT_FAILED
 from tbtui.commands.variant_trials import VariantTrial, run_variants, variants
-from tbtui.terminal import visible
+from tbtui.terminal import counted, visible
 
 SOLUTION = "solution"
 ALONE, LOADED = "alone", "under load"
@@ -218,5 +218,6 @@ def _print(found: Sequence[TaskFlakes], bad: Sequence[TaskFlakes], file: Path) -
     for each in bad:
         console.print(Text(visible(f"{each.task}: {each.fault}"), style="red"), soft_wrap=True)
     where = f"; quarantined in {file}" if bad else ""
-    text = f"{len(found) - len(bad)} of {len(found)} tasks give the same verdict each time{where}"
+    of = f"{len(found) - len(bad)} of {counted(len(found), 'task')}"
+    text = f"{of} give the same verdict each time{where}"
     console.print(text, markup=False, soft_wrap=True)

@@ -32,9 +32,10 @@ from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig
 from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
+from tbtui.invocation import to_type
 from tbtui.resources import tasks_dir
 from tbtui.rollout.environments.base import EnvironmentUnavailable
-from tbtui.terminal import visible
+from tbtui.terminal import counted, visible
 
 
 def print_sets(name: str | None) -> None:
@@ -57,9 +58,9 @@ def print_sets(name: str | None) -> None:
             console.print(f"{SET_MARK + each:{width}} unreadable: {visible(str(error))}")
             continue
         where = f"  of {visible(str(saved.tasks_dir))}" if saved.tasks_dir else ""
-        console.print(f"{SET_MARK + each:{width}} {len(saved.tasks):5} tasks{where}")
+        console.print(f"{SET_MARK + each:{width}} {counted(len(saved.tasks), 'task'):>11}{where}")
     if not names:
-        console.print("no set is saved yet: tbtui tasks browse")
+        console.print(f"no set is saved yet: {to_type('tasks', 'browse')}")
 
 
 def remove_set(name: str) -> None:
@@ -89,12 +90,13 @@ def print_tasks(directory: Path | None, *, as_json: bool = False) -> None:
         for row in rows:
             typer.echo("\t".join(visible(cell) for cell in _cells(row).values()))
     # Beside what a script reads.
-    said = f"{len(rows)} tasks: {len(split.train)} to train on, {len(split.heldout)} held out"
+    parts = f"{len(split.train)} to train on, {len(split.heldout)} held out"
+    said = f"{counted(len(rows), 'task')}: {parts}"
     typer.echo(said, err=as_json or not sys.stdout.isatty())
     if catalog.defects:
         broken = len({defect.task for defect in catalog.defects})
         typer.echo(
-            f"{broken} more can't be used: tbtui tasks check {catalog.directory}",
+            f"{broken} more can't be used: {to_type('tasks', 'check', catalog.directory)}",
             err=as_json or not sys.stdout.isatty(),
         )
 
@@ -193,13 +195,15 @@ def _fitness(report: CheckReport) -> Fitness | None:
 
 def _fitness_lines(report: CheckReport, fitness: Fitness | None) -> Iterator[str]:
     if fitness is None:
-        yield "no trial can run on this machine: see tbtui doctor"
+        yield f"no trial can run on this machine: see {to_type('doctor')}"
         return
+    if taken := fitness.taken():
+        yield taken
     if (summary := fitness.summary()) is None:
         return
     for task in report.tasks:
-        if (reason := fitness.reason(task.path)) is not None:
-            yield f"not for this machine: {task.name}: {reason}"
+        if found := fitness.unusable.get(task.path):
+            yield f"not for this machine: {task.name}: {found[0].text}"
     yield f"{summary}{offer(fitness)}"
 
 
@@ -238,7 +242,8 @@ def _summary(report: CheckReport, kinds: int) -> str:
     if kinds > 1:
         warnings += f" of {kinds} kinds"
     return (
-        f"{report.usable:,} of {_count(report.found, 'task')} are valid ({report.harbor})"
+        f"{report.usable:,} of {_count(report.found, 'task')}"
+        f" {'is' if report.found == 1 else 'are'} valid ({report.harbor})"
         f" · {errors if broken else 'no errors'} · {warnings}"
     )
 
@@ -273,10 +278,17 @@ def _print_json(report: CheckReport, fitness: Fitness | None, *, errors_only: bo
                 "notes": list(report.notes),
                 "advice": list(report.advice),
                 "environment": fitness.environment if fitness else None,
-                "obstacles": {
-                    task.name: [asdict(each) for each in fitness.obstacles[task.path]]
+                "variables": {
+                    task.name: [asdict(each) for each in fitness.variables[task.path]]
                     for task in report.tasks
-                    if fitness and task.path in fitness.obstacles
+                    if fitness and task.path in fitness.variables
+                },
+                "obstacles": {
+                    task.name: [
+                        {"kind": e.kind, "text": e.text} for e in fitness.unusable[task.path]
+                    ]
+                    for task in report.tasks
+                    if fitness and task.path in fitness.unusable
                 },
             },
             indent=1,

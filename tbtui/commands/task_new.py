@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from tbtui.catalog import CatalogError
 from tbtui.catalog.tasks import TASK_FILE
 
 _HARBOR = "from harbor.cli.main import app; app()"
+_WIDE = 10_000
+"""Columns for what Harbor says: the last line is the whole error, and not the end of it."""
 _INSTRUCTION = """\
 Write a file `/app/report.txt` that has one line: how many lines `/app/input.txt` has.
 """
@@ -53,42 +56,45 @@ def new_task(name: str, into: Path, *, pytest: bool, shared: bool) -> Path:
         shared: the verifier runs in the agent's box, not in one of its own.
 
     Raises:
-        CatalogError: the name can't be one, the directory is there, or Harbor refuses.
+        CatalogError: the name can't be one, the directory is there or can't be written, or Harbor
+            refuses; nothing is left of it then.
     """
     target = into / name
     if "/" in name or name in ("", ".", "..") or name.startswith("-"):
         raise CatalogError(f"{name!r} is no name of a task: a directory's name, without /")
     if target.exists():
         raise CatalogError(f"{target} is there already: give another name, or --into DIR")
-    _init(name, into, pytest=pytest)
-    if not pytest:
-        _write_example(target)
-    if not shared:
-        _separate(target / TASK_FILE)
-    return target
-
-
-def _init(name: str, into: Path, *, pytest: bool) -> None:
-    words = ["init", "--task", f"local/{name}", "--output-dir", "."]
-    words += [] if pytest else ["--no-pytest"]
     try:
         into.mkdir(parents=True, exist_ok=True)
         # In a directory of its own: a dataset.toml beside it would be changed.
         with tempfile.TemporaryDirectory(dir=into, prefix=".tbtui-") as place:
-            result = subprocess.run(
-                [sys.executable, "-c", _HARBOR, *words],
-                cwd=place,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if result.returncode != 0:
-                said = (result.stderr or result.stdout).strip().splitlines()[-1:] or ["no reason"]
-                raise CatalogError(f"Harbor's init ended with {result.returncode}: {said[0]}")
-            (Path(place) / name).rename(into / name)
+            made = _init(name, Path(place), pytest=pytest)
+            if not pytest:
+                _write_example(made)
+            if not shared:
+                _separate(made / TASK_FILE)
+            made.rename(target)
     except OSError as error:
-        raise CatalogError(f"{into / name} can't be made: {error.strerror}") from error
+        raise CatalogError(f"{target} can't be made: {error.strerror}") from error
+    return target
+
+
+def _init(name: str, place: Path, *, pytest: bool) -> Path:
+    words = ["init", "--task", f"local/{name}", "--output-dir", "."]
+    words += [] if pytest else ["--no-pytest"]
+    result = subprocess.run(
+        [sys.executable, "-c", _HARBOR, *words],
+        cwd=place,
+        env={**os.environ, "COLUMNS": str(_WIDE)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode != 0:
+        said = (result.stderr or result.stdout).strip().splitlines()[-1:] or ["no reason"]
+        raise CatalogError(f"Harbor's init ended with {result.returncode}: {said[0]}")
+    return place / name
 
 
 def _write_example(task: Path) -> None:

@@ -50,7 +50,7 @@ def try_task(task: str, arguments: Sequence[str], *, oracle: bool, view: launch.
     status, directory = evaluation.run(view)
     if directory is None or view == "json":
         return status
-    who = "its solution" if oracle else evaluation.what
+    who = "the oracle" if oracle else evaluation.what
     return status if _print_end(found, who, directory, oracle=oracle) else EXIT_NO_REWARD
 
 
@@ -62,13 +62,13 @@ def _settings(task: TaskInfo, arguments: Sequence[str], oracle: bool) -> list[st
     for name in _OURS:
         if name in names:
             raise CatalogError(f"{name}: one trial of {task.name} is what is tried; leave it out")
-    # From its own data set, unless another directory is asked for, its short name is enough.
+    # Nothing but its own directory is read, unless another is asked for: its short name is enough.
     name = task.name if "tasks_dir" in names else task.short_name
     settings = [f"eval_tasks={name}", "eval_group_size=1", "max_retries=0", "n_workers=1"]
     settings.append("quarantine=ignore")
     settings += ["agent=oracle"] if oracle else []
     if "tasks_dir" not in names:
-        settings.append(f"tasks_dir={task.path.parent}")
+        settings.append(f"tasks_dir={task.path}")
     return [setting for setting in settings if setting.partition("=")[0] not in names]
 
 
@@ -117,7 +117,9 @@ def _print_end(task: TaskInfo, who: str, run: RunDirectory, *, oracle: bool) -> 
     seconds = end.seconds
     worked = seconds.setup + seconds.sampling + seconds.commands
     reward = "no reward" if end.reward is None else f"reward {end.reward:g}"
-    typer.echo(f"{task.name} by {who}: {end.outcome}, {reward}")
+    # What a task's own solution earns is its best, whether or not that is 1.
+    partly = oracle and end.reward is not None and 0 < end.reward < 1
+    typer.echo(f"{task.name} by {who}: {reward if partly else f'{end.outcome}, {reward}'}")
     verified = not end.turns and end.verdict is not None
     how = "ran to its end" if verified else visible(end.reason)
     typer.echo(f"  {how} · agent {duration(worked)}, verifier {duration(seconds.verifying)}")

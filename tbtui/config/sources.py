@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tbtui.config.earlier import as_now
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import settings
 from tbtui.config.toml import TOO_DEEP, read_toml
@@ -49,7 +50,8 @@ PRIME_RL_TABLES = ("orchestrator", "trainer", "inference")
 def parse_settings(arguments: Sequence[str], *, files: Sequence[Path] = ()) -> RunConfig:
     """`name=value` arguments, and TOML files among them, to a config.
 
-    `files` come before those among the arguments.
+    `files` are a run's own, and come before those among the arguments: what they ask for that is
+    gone is left out (`earlier.py`).
 
     Raises:
         ConfigError: a malformed argument or file, an unknown name (the nearest known one is
@@ -57,7 +59,9 @@ def parse_settings(arguments: Sequence[str], *, files: Sequence[Path] = ()) -> R
     """
     named = [argument for argument in arguments if is_file(argument)]
     values: dict[str, Any] = {}
-    for file in (*files, *map(Path, named)):
+    for file in files:
+        _merge(values, _read_file(file, of_a_run=True))
+    for file in map(Path, named):
         _merge(values, _read_file(file))
     in_files, given = set(values), set[str]()
     for name, entry, text in _split(a for a in arguments if a not in named):
@@ -156,11 +160,13 @@ def _merge(values: dict[str, Any], more: dict[str, Any]) -> None:
         values[name] = {**values.get(name, {}), **value} if is_table else value
 
 
-def _read_file(path: Path) -> dict[str, Any]:
-    values = read_toml(path)
+def _read_file(path: Path, *, of_a_run: bool = False) -> dict[str, Any]:
+    values, gone = as_now(read_toml(path))
     if any(isinstance(values.get(name), dict) for name in PRIME_RL_TABLES):
         return {"engine": "prime-rl", "prime_rl_config": path.absolute()}
     where = f"{path}: "
+    if gone and not of_a_run:
+        raise ConfigError(where + gone)
     return {
         name: read_value(require_setting(name, where), value, where)
         for name, value in values.items()

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from tbtui.config.settings import GROUPS, About, Fixed, Live, RunConfig, SettingMapping
+from tbtui.config.settings import GROUPS, About, Fixed, Live, RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,6 @@ class Setting:
     """Why a resumed run must keep it; None: it may change then."""
     live: Live | None
     """None: it can't change while the run goes on."""
-    prime_rl: SettingMapping
 
     @property
     def bounds(self) -> str:
@@ -157,7 +156,6 @@ def _setting(name: str, annotation: Any, default: Any) -> Setting:
         about=marks[About],
         fixed=marks.get(Fixed),
         live=marks.get(Live),
-        prime_rl=marks[SettingMapping],
     )
 
 

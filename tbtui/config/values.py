@@ -3,7 +3,7 @@
 Defaults in `settings` are of the embedded model in a sandbox of this machine: what such a model
 needs is too little for any other, and what a sandbox bears is too much for a service.
 `defaults_for` has those in their place where a run is of something else. What they follow is looked
-up in the settings that were given, and nothing else.
+up in the settings that were given, and in the config.json of a model that is a directory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from tbtui.config.earlier import REMOVED
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import Setting, settings
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.paths import PathError, expanded, expanded_user
 
 
@@ -36,11 +38,13 @@ class Problem(msgspec.Struct, frozen=True):
     level: Literal["error", "warning"]
     text: str
     """One line: the setting, why, and what to do."""
+    of_machine: bool = False
+    """The settings are right: this machine lacks something that a run with them needs."""
 
 
-def error(text: str) -> Problem:
-    """A problem that keeps the run from starting."""
-    return Problem("error", text)
+def error(text: str, *, of_machine: bool = False) -> Problem:
+    """A problem that keeps the run from starting; `of_machine`: on this machine."""
+    return Problem("error", text, of_machine)
 
 
 def warning(text: str) -> Problem:
@@ -156,10 +160,11 @@ def defaults_for(values: Mapping[str, Any]) -> dict[str, Default]:
 
 def _of_a_thinking_model(values: Mapping[str, Any]) -> dict[str, Default]:
     source = "room for reasoning and an answer, as tinker-cookbook's Harbor recipe gives"
-    most = MAX_TOKENS
-    context = values.get("context_limit")
-    if context is not None and context // _CONTEXT_SHARE < most:
-        most, source = max(1, context // _CONTEXT_SHARE), "a quarter of context_limit"
+    most, limit = MAX_TOKENS, values.get("context_limit")
+    context = limit or own_context(values.get("model_name"))
+    if context is not None and completion_within(context) < most:
+        most = completion_within(context)
+        source = "a quarter of " + ("context_limit" if limit else f"the model's {context} tokens")
     defaults = {
         "max_tokens": Default(most, source),
         "max_turns": Default(32, "as SkyRL's Harbor integration gives Terminus-2"),
@@ -171,6 +176,26 @@ def _of_a_thinking_model(values: Mapping[str, Any]) -> dict[str, Default]:
     return defaults
 
 
+def completion_within(context: int) -> int:
+    """The most tokens of a completion, by default, in a context of so many tokens."""
+    return min(MAX_TOKENS, max(1, context // _CONTEXT_SHARE))
+
+
+def own_context(model_name: Any) -> int | None:
+    """The context of a model that is a directory, in tokens; None: it is none, or doesn't say."""
+    place = Path(str(model_name)).expanduser() / "config.json"
+    try:
+        config = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # the look-up of the model says what is wrong with it
+    if not isinstance(config, dict):
+        return None
+    inner = config.get("text_config")
+    text = inner if isinstance(inner, dict) and inner else config
+    named = text.get("max_position_embeddings") or text.get("n_positions")
+    return named if isinstance(named, int) and named > 0 else None
+
+
 _TOO_LARGE = 2**63
 _CREDENTIALS = re.compile(r"(?<=//)([^/:@]*:)?[^/]*@")
 _LEFT_OUT = "***@"
@@ -180,15 +205,54 @@ _MOST_SHOWN = 200
 _OR_A_NAME = ("tasks_dir", "checkpoint", "tokenizer")
 """A path where there is such a directory; else the name of something."""
 
-_OF_THE_APP = MappingProxyType(
+_SET_ELSEWHERE = MappingProxyType(
     {
+        **dict.fromkeys(("api_key", "key", "token"), "keys of services come from .env"),
         "theme": "the key t in the app chooses the theme",
         "fps": "give --fps, or set it in app.toml",
         "notify": "set it in app.toml",
         "keys": "other keys are set in keys.toml",
     }
 )
-"""Settings of the app, which are easily taken for those of a run, and where each is set."""
+"""What is easily taken for a setting of a run, and where it is set."""
+
+
+OTHER_NAMES = MappingProxyType(
+    {
+        **dict.fromkeys(("beta", "kl", "kl_coef", "kl_loss_coef"), "kl_penalty_coef"),
+        **dict.fromkeys(("lr", "actor_lr"), "learning_rate"),
+        **dict.fromkeys(("n", "rollouts_per_example", "num_generations"), "group_size"),
+        **dict.fromkeys(("n_samples", "samples_per_prompt"), "group_size"),
+        **dict.fromkeys(("bs", "groups_per_batch", "train_batch_size"), "batch_size"),
+        **dict.fromkeys(("max_response_length", "max_new_tokens"), "max_tokens"),
+        **dict.fromkeys(("max_completion_length", "max_completion_tokens"), "max_tokens"),
+        **dict.fromkeys(("max_model_len", "max_length", "max_seq_len"), "context_limit"),
+        **dict.fromkeys(("seq_len", "max_prompt_length", "context_length"), "context_limit"),
+        **dict.fromkeys(("ckpt", "resume_from_checkpoint"), "checkpoint"),
+        **dict.fromkeys(("data", "dataset", "data_dir", "dataset_path"), "tasks_dir"),
+        **dict.fromkeys(("path", "tasks_path"), "tasks_dir"),
+        **dict.fromkeys(("steps", "total_training_steps"), "max_steps"),
+        **dict.fromkeys(("epsilon", "clip", "clip_ratio"), "clip_low"),
+        "epsilon_high": "clip_high",
+        "max_grad_norm": "grad_clip",
+        "total_epochs": "n_epochs",
+        **dict.fromkeys(("test_freq", "eval_steps"), "eval_every"),
+        **dict.fromkeys(("save_freq", "save_steps"), "save_every"),
+        **dict.fromkeys(("output_dir", "jobs_dir", "log_path"), "logs_dir"),
+        **dict.fromkeys(("concurrency", "n_concurrent", "n_concurrent_trials"), "n_parallel_envs"),
+        **dict.fromkeys(("env", "environment"), "environment_type"),
+        **dict.fromkeys(("timeout", "timeout_sec"), "trial_timeout_sec"),
+        "temp": "temperature",
+        "max_iterations": "max_turns",
+        "loss_type": "loss_fn",
+        "scale_rewards": "advantage",
+        "num_iterations": "num_substeps",
+        "gpus": "num_train_gpus",
+        **dict.fromkeys(("url", "base_url", "api_base"), "openai_base_url"),
+    }
+)
+"""Names that TRL, verl, tinker-cookbook, Prime-RL, Harbor and others have for settings, and ours,
+where the nearest of ours is another, or none."""
 
 
 def require_setting(name: str, where: str = "") -> Setting:
@@ -197,10 +261,13 @@ def require_setting(name: str, where: str = "") -> Setting:
         return setting
     import difflib  # a quarter of what reading the settings takes, and only needed here
 
-    if name in _OF_THE_APP:
-        raise ConfigError(f"{where}{name!r} is no setting of a run; {_OF_THE_APP[name]}")
+    if name in REMOVED:
+        raise ConfigError(f"{where}{name}: {REMOVED[name]}")
+    if name in _SET_ELSEWHERE:
+        raise ConfigError(f"{where}{name!r} is no setting of a run; {_SET_ELSEWHERE[name]}")
     near = difflib.get_close_matches(name, settings(), n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else "`tbtui settings` has all of them"
+    meant = OTHER_NAMES.get(name) or next(iter(near), None)
+    hint = f"did you mean {meant!r}?" if meant else f"`{to_type('settings')}` has all of them"
     raise ConfigError(f"{where}unknown setting {name!r}; {hint}")
 
 
@@ -292,6 +359,31 @@ def to_json(config: RunConfig) -> dict[str, Any]:
     values = msgspec.json.decode(msgspec.json.encode(config, enc_hook=str))
     values["max_steps"] = config.step_limit
     return {name: _public(setting, values[name]) for name, setting in settings().items()}
+
+
+def as_typed(config: RunConfig, *left_out: str) -> list[str]:
+    """The settings that were given, as a command line has them."""
+    values = to_json(config)
+    words = []
+    for name in (name for name in settings() if name in config.given and name not in left_out):
+        value = values[name]
+        if settings()[name].is_table:
+            words += [f"{name}.{entry}={_typed(each)}" for entry, each in value.items()]
+        else:
+            words.append(f"{name}={_typed(value)}")
+    return words
+
+
+def _typed(value: Any) -> str:
+    match value:
+        case None:
+            return "none"
+        case str():
+            return value
+        case list():
+            return ",".join(map(str, value))
+        case _:
+            return json.dumps(value)
 
 
 def _public(setting: Setting, value: Any) -> Any:

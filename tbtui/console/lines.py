@@ -11,7 +11,6 @@ from tbtui.console.texts import (
     GpuLines,
     ReviewLines,
     ServerLines,
-    alarm_line,
     continued_lines,
     end_line,
     eval_line,
@@ -20,6 +19,7 @@ from tbtui.console.texts import (
     line,
     run_lines,
 )
+from tbtui.invocation import to_type
 from tbtui.journal.commands import is_rule
 from tbtui.journal.events import (
     AlarmRaised,
@@ -59,27 +59,30 @@ from tbtui.journal.events import (
     TrialFinished,
     TrialGivenBack,
     TrialPaused,
+    TrialPhase,
+    TrialPhaseChanged,
     TrialQueued,
     TrialRelabelled,
     TrialResumed,
     TrialRetried,
     TrialTakenOver,
     TrialTraced,
+    TurnsValued,
     WorkerLost,
     WorkerRecycled,
 )
-from tbtui.journal.figures import (
-    Downtime,
+from tbtui.journal.figures import Downtime, planned_steps
+from tbtui.view.ending import Ending
+from tbtui.view.fold import Fold
+from tbtui.view.forecast import amount, forecast
+from tbtui.view.sentences import (
     budget_words,
     dollars,
-    planned_steps,
     reward_text,
-    undelivered_words,
     weight_words,
 )
-from tbtui.view.ending import Ending
 from tbtui.view.times import in_words, measured_wait
-from tbtui.view.waiting import duration
+from tbtui.view.waiting import alarm_words, duration
 
 
 @dataclass(slots=True)
@@ -97,6 +100,13 @@ class _Step:
     relabelled: set[str] = field(default_factory=set)
 
 
+_AS_NOTED = (
+    AlertSent | GroupScored | Noted | OutageBegan | OutageEnded | TrialFinished | TurnsValued
+)
+"""Events of which a line says what the screen notes."""
+_EACH_BUILDS = "; every trial builds its sandbox anew"
+
+
 class HumanLines:
     """Folds events into lines for a person; one line a step, and whatever goes wrong."""
 
@@ -108,8 +118,12 @@ class HumanLines:
         self._open: dict[int, _Step] = {}
         self._step_of: dict[str, int] = {}
         """Training trial of a step under way -> its step."""
+        self._builds: set[tuple[str, str]] = set()
+        """Task and step of each slow build that has a line."""
         self._outcomes: dict[str, Outcome] = {}
         """Training trial that is over -> how it ended."""
+        self._live: dict[str, str] = {}
+        """Trial that has begun and has not ended -> its task."""
         self._train_tasks = 0
         self._settings: dict[str, Any] = {}
         self._run_paused = False
@@ -121,6 +135,7 @@ class HumanLines:
         self._evaluations = 0
         """Trials of evaluations that are over."""
         self._ending = Ending()
+        self._fold = Fold()
         self._usd: float | None = None
         """The run's cost so far, evaluations included, where prices are known."""
         self._policy = "policy"
@@ -133,6 +148,8 @@ class HumanLines:
         """The lines that this event adds, without line ends."""
         event = entry.event
         self._ending.see(entry)
+        made = self._fold.state.notes_made
+        self._fold.apply(entry)
         self._downtime.see(entry)
         for text in self._server.lines(entry):
             yield line(self._policy, text)
@@ -142,6 +159,8 @@ class HumanLines:
             yield line(head, text)
         for text in self._reviews.lines(entry):
             yield line("review", text)
+        if isinstance(event, _AS_NOTED):
+            yield from self._noted_since(made)
         match event:
             case RunPhaseChanged(phase=RunPhase.STARTING):
                 self._started = self._started or entry.time
@@ -164,12 +183,21 @@ class HumanLines:
                     replaced = tasks.get(event.replaces, event.replaces)
                     why = "can't be used" if replaced in self._unusable else "has nothing to teach"
                     yield line("group", f"{event.task} is added for {replaced}, which {why}")
+            case TrialPhaseChanged(phase=TrialPhase.SETUP):
+                _, building, under_way = event.detail.partition("sandbox: ")
+                task = self._live.get(event.trial, event.trial)
+                if building and (task, under_way) not in self._builds:
+                    again = "" if any(task == each for each, _ in self._builds) else _EACH_BUILDS
+                    self._builds.add((task, under_way))
+                    yield line("build", f"{task}: {under_way}{again}")
             case TrialQueued():
+                self._live[event.trial] = event.task
                 if event.purpose == "train":
                     self._step_of[event.trial] = event.step
                 else:
                     self._evaluating.add(event.trial)
             case TrialFinished():
+                self._live.pop(event.trial, None)
                 if (number := self._step_of.get(event.trial)) is not None:
                     step = self._step(number)
                     step.outcomes[event.outcome] += 1
@@ -209,14 +237,13 @@ class HumanLines:
                 yield line(
                     "trial",
                     f"{event.trial}: what {event.actor} typed is kept as a demonstration, to be"
-                    f" reviewed: tbtui demos accept {self._name} {event.demonstration}",
+                    f" reviewed: {to_type('demos', 'accept', self._name, event.demonstration)}",
                 )
             case DemonstrationsTrained():
                 count = len(event.demonstrations)
                 what = "demonstration" if count == 1 else "demonstrations"
-                yield line(
-                    "step", f"{count} {what} trained on, {event.loss:.2f} nats a token before"
-                )
+                nats = "" if event.loss is None else f", {event.loss:.2f} nats a token before"
+                yield line("step", f"{count} {what} trained on{nats}")
             case TrialGivenBack():
                 yield line("trial", f"{event.trial} is given back by {event.actor}")
             case TrialExcluded():
@@ -237,8 +264,6 @@ class HumanLines:
                 yield line("task", f"{which}: {words}, by {event.actor}")
             case BudgetReached():
                 yield line("budget", budget_words(event))
-            case AlertSent(ok=False):
-                yield line("warning", undelivered_words(event))
             case DeadlinePassed():
                 done = "stopped and verified" if event.action == "stop" else "masked"
                 yield line(
@@ -255,6 +280,7 @@ class HumanLines:
             case StepFinished():
                 self._usd = event.metrics.get("cost/total_usd", self._usd)
                 yield self._step_line(event)
+                yield from self._noted_since(made)
                 self._open.pop(event.step, None)
                 over = [trial for trial, step in self._step_of.items() if step <= event.step]
                 for trial in over:
@@ -270,15 +296,10 @@ class HumanLines:
             case BestCheckpoint():
                 yield line("best", f"{event.path}: held-out pass rate {event.pass_rate:.2f}")
             case AlarmRaised():
-                yield alarm_line(event)
+                yield line("alarm", alarm_words(event))
             case PolicyLost():
                 again = f"; a new one in {event.wait_sec:.0f} s" if event.wait_sec >= 0.5 else ""
                 yield line(self._policy, f"lost at step {event.step}: {event.reason}{again}")
-            case OutageBegan():
-                yield line("warning", f"{event.text}; {event.remedy}")
-            case OutageEnded():
-                if event.text:
-                    yield line("info", f"{event.text} after {duration(event.seconds)}")
             case WorkerLost():
                 lost = f"; its {len(event.trials)} trials are lost" if event.trials else ""
                 yield line("worker", f"{event.worker} lost: {event.reason}{lost}")
@@ -287,8 +308,6 @@ class HumanLines:
             case SettingsChanged():
                 self._settings = {**self._settings, **event.settings}
                 self._steps = planned_steps(self._settings, self._train_tasks)
-            case Noted():
-                yield line(event.level, event.text)
             case RunFinished() if self._name and not self._ending.begun:
                 # Why it never began has a line for what was asked.
                 pass
@@ -307,6 +326,12 @@ class HumanLines:
                 yield end_line(event.status, event.reason)
             case _:
                 pass
+
+    def _noted_since(self, made: int) -> Iterator[str]:
+        """What the screen notes, after its first `made` notes."""
+        notes = self._fold.state.notes
+        for note in list(notes)[len(notes) - (self._fold.state.notes_made - made) :]:
+            yield line(note.level, note.text)
 
     def _trials(self) -> str:
         """`960 rollouts, 240 held-out trials`."""
@@ -348,14 +373,20 @@ class HumanLines:
             parts.append(f"{len(step.excluded)} excluded")
         if step.relabelled:
             parts.append(f"{len(step.relabelled)} relabelled")
-        if (surprise := metrics.get("optim/surprise")) is not None:
+        if (surprise := metrics.get("optim/neg_logprob")) is not None:
             parts.append(f"-log p {surprise:.2f}")
         if stale := metrics.get("async/staleness_max"):
             parts.append(f"up to {stale:.0f} step{'s' * (stale != 1)} stale")
+        state = self._fold.state
         if (usd := metrics.get("cost/step_usd")) is not None:
-            parts.append(f"{dollars(usd)} (so far {dollars(metrics['cost/total_usd'])})")
+            cost = forecast("dollars", state, state.time)
+            total = cost.total if cost is not None else None
+            by_end = "" if total is None else f", ~{amount('dollars', total.value)} by the end"
+            parts.append(f"{dollars(usd)} (so far {dollars(metrics['cost/total_usd'])}{by_end})")
         spent = f"trials {metrics['time/sampling']:.1f}, training {metrics['time/training']:.1f}"
         parts.append(f"{metrics['time/total']:.1f}s ({spent}{waited})")
+        if (hours := forecast("hours", state, state.time)) is not None and hours.left:
+            parts.append(f"{hours.left} left")
         return line("step", " · ".join(part for part in parts if part))
 
     def _count_relabelled(self, event: TrialRelabelled) -> None:

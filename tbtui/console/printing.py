@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TextIO
 
+from tbtui.invocation import to_type
 from tbtui.journal.database import JournalError, may_pass
 from tbtui.journal.events import Entry, RunContinued, RunFinished, RunStarted, fields_of
 from tbtui.journal.reader import JournalReader
@@ -169,7 +170,7 @@ class Printer:
             _to_nowhere()
         why = "nobody reads" if isinstance(error, BrokenPipeError) else f"{error.strerror}: no more"
         _say(
-            f"{why} lines; the run goes on: tbtui attach {self._directory.path}"
+            f"{why} lines; the run goes on: {to_type('attach', self._directory.path)}"
             f" (log: {self._directory.log})"
         )
 
@@ -198,10 +199,10 @@ def redirect(directory: RunDirectory, numbers: list[int], why: str = TERMINAL_GO
     os.close(output)
     os.close(nothing)
     log.info(
-        "%s. See it: tbtui attach %s. End it: tbtui ctl run stop %s. Its lines: %s",
+        "%s. See it: %s. End it: %s. Its lines: %s",
         why,
-        directory.path,
-        directory.path,
+        to_type("attach", directory.path),
+        to_type("ctl", "run", "stop", directory.path),
         directory.output,
     )
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from tbtui.invocation import to_type
 from tbtui.journal.events import (
-    AlarmRaised,
     Entry,
     Estimate,
     EvalFinished,
@@ -24,9 +24,9 @@ from tbtui.journal.events import (
     RunStarted,
     SettingsChanged,
 )
-from tbtui.journal.figures import HeldOut, pass_rates_in_words, reward_text
 from tbtui.server_status import ServerStatus
 from tbtui.terminal import visible
+from tbtui.view.sentences import HeldOut, pass_rates_in_words, reward_text
 from tbtui.view.waiting import duration, number_range
 
 
@@ -86,12 +86,6 @@ def continued_lines(event: RunContinued) -> Iterator[str]:
         )
 
 
-def alarm_line(event: AlarmRaised) -> str:
-    led_to = {"warn": "", "pause": "; the run is paused", "halt": "; the run ends"}
-    name = event.alarm.replace("_", " ")
-    return line("alarm", f"{name} at step {event.step}: {event.text}{led_to[event.action]}")
-
-
 def eval_line(event: EvalFinished, weights: str = "") -> str:
     """`weights`: what was evaluated, if not those after a step."""
     weights = weights or f"after step {event.step}"
@@ -100,11 +94,12 @@ def eval_line(event: EvalFinished, weights: str = "") -> str:
         return line("eval", f"{weights}: {pass_rates_in_words(only, only)}")
     if event.pass_rate is None:
         return line("eval", f"{weights}: no trial could be scored")
-    kinds = " ".join(f"{kind} {rate:.2f}" for kind, rate in event.by_kind.items())
-    datasets = " ".join(f"{name} {rate:.2f}" for name, rate in event.by_dataset.items())
+    kinds = _rates_of_parts(event.by_kind, event.trials_by_kind)
+    datasets = _rates_of_parts(event.by_dataset, event.trials_by_dataset)
     parts = f"{datasets} · {kinds}" if datasets else kinds
     unscored = f", {event.unscored} unscored" if event.unscored else ""
-    tasks = HeldOut.of(event).coverage
+    held_out = HeldOut.of(event)
+    tasks = held_out.coverage
     of_tasks = f" ({tasks})" if tasks else ""
     trials = "trial" + "s" * (event.scored != 1)
     at_k = "".join(
@@ -116,8 +111,21 @@ def eval_line(event: EvalFinished, weights: str = "") -> str:
         "eval",
         f"{weights}: held-out pass rate {event.pass_rate:.2f}"
         f"{_interval(event.pass_at.get(1))} of {event.scored} {trials}{unscored}{of_tasks}"
-        f"{at_k} · {parts}",
+        f"{held_out.as_harbor_counts}{at_k} · {parts}",
     )
+
+
+def _rates_of_parts(rates: Mapping[str, float], trials: Mapping[str, int]) -> str:
+    """`copy 0.50 move 0.25 (n 4 each)`, or `copy 0.50 (n 4) move 0.25 (n 3)`."""
+    counts = {trials.get(name) for name in rates}
+    alike = len(counts) == 1
+    words = [
+        f"{name} {rate:.2f}"
+        + (f" (n {trials[name]})" if name in trials and not (alike and len(rates) > 1) else "")
+        for name, rate in rates.items()
+    ]
+    each = f" (n {counts.pop()} each)" if alike and len(rates) > 1 and None not in counts else ""
+    return " ".join(words) + each
 
 
 def _interval(estimate: Estimate | None) -> str:
@@ -178,8 +186,9 @@ class ReviewLines:
         yield from found[:MOST_TRIALS]
         if len(found) > MOST_TRIALS:
             yield f"and {_trials(len(found) - MOST_TRIALS)} more"
-        yield f"look: tbtui attach {self._run}, or tbtui ctl group list --run {self._run}"
-        yield f"go on: tbtui ctl run accept {self._run}"
+        look = to_type("attach", self._run)
+        yield f"look: {look}, or {to_type('ctl', 'group', 'list', '--run', self._run)}"
+        yield f"go on: {to_type('ctl', 'run', 'accept', self._run)}"
 
 
 def _suspects(group: GroupUnderReview, undecided: tuple[str, ...]) -> Iterator[str]:
@@ -187,7 +196,7 @@ def _suspects(group: GroupUnderReview, undecided: tuple[str, ...]) -> Iterator[s
         if trial in undecided:
             score = group.trials.get(trial)
             reward = reward_text(score.reward if score is not None else None)
-            why = "; ".join(f"{s.suspect.replace('_', ' ')}: {s.why}" for s in suspicions)
+            why = "; ".join(f"{s.suspect.words}: {s.why}" for s in suspicions)
             yield f"{trial}, reward {reward}, {why}"
 
 
@@ -205,7 +214,7 @@ def _trials(count: int) -> str:
 
 
 WORTH_TELLING_SEC = 3.0
-"""A pause that is over before is nobody's concern."""
+"""A pause that is over before gets no line."""
 
 
 class Preempted:

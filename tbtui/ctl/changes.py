@@ -123,7 +123,7 @@ def change_trial(
 ) -> int:
     """Ask something of a trial."""
     with read_run(choose_run(run)) as reading:
-        view = choose_trial(trial, reading.state)
+        view = choose_trial(trial, reading)
         since = f" {duration(reading.now - view.phase_since)}" if view.live else ""
         stands = standing(view, reading.state, view.trial, options.actor or getpass.getuser())
         change = _Change(
@@ -160,7 +160,7 @@ def accept_step(step: int | None, run: str | None, options: CommandOptions) -> i
 def refill_group(group: str, run: str | None, options: CommandOptions) -> int:
     """Ask for fresh trials in a group."""
     with read_run(choose_run(run)) as reading:
-        view = choose_group(group, reading.state)
+        view = choose_group(group, reading)
         now = f"{len(view.trials)} trials of {view.task}"
         change = _Change(reading.directory, "refill", view.group, doing=now)
         _require_live(reading, change)
@@ -175,7 +175,7 @@ def weigh_task(
         raise UserError("task weight: give one of WEIGHT, --pin, --unpin, --mute and --unmute")
     with read_run(choose_run(run)) as reading:
         state = reading.state
-        tasks = choose_tasks(task, state)
+        tasks = choose_tasks(task, reading)
         said = dict.fromkeys(wish(each) or "as usual" for each in tasks)
         change = _Change(
             reading.directory,

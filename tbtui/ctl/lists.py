@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +24,35 @@ from tbtui.ctl.reading import (
     read_run,
     review_row,
     review_words,
-    run_row,
     task_row,
     trial_row,
-    unreadable_row,
+    without_content,
 )
-from tbtui.ctl.targets import all_live_runs, choose_run, choose_trial, past_runs
+from tbtui.ctl.targets import choose_run, choose_trial
 from tbtui.errors import UserError
-from tbtui.journal.database import JournalError
-from tbtui.journal.rundir import RunDirectoryError
 from tbtui.terminal import visible
 from tbtui.view.current import current_trials
 from tbtui.view.curriculum import shares
+from tbtui.view.runs import RunList, RunSummary, row_document, summarise, with_outlook
 from tbtui.view.waiting import duration
 
 _GAP = "  "
+_SHOWN = (
+    *("run", "directory", "status", "pid", "policy", "model", "phase", "waiting_for", "step"),
+    *("max_steps", "pass_rate", "rollouts", "trials_running", "trials_queued", "alarms"),
+    *("seconds", "silent_sec", "reason"),
+)
+"""Words of a run's row, for people."""
 
 
 def list_runs(logs_dir: Path | None, *, ended: bool, as_json: bool) -> None:
     """Print live runs; with `ended` those of `logs_dir` that are over, too."""
     where = logs_dir or RunConfig().logs_dir
-    runs = {run.path: run for run in all_live_runs(where)}
-    if ended:
-        runs |= {run.path: run for run in past_runs(where)}
-    rows = []
-    for directory in runs.values():
-        try:
-            with read_run(directory) as run:
-                rows.append(run_row(run))
-        except (JournalError, RunDirectoryError) as error:
-            rows.append(unreadable_row(directory, str(error)))
+    listed = RunList((where,), outlook=True, elsewhere=True).read(-inf if ended else inf)
+    listed.sort(key=lambda each: (not each.live, each.name, each.path))
+    rows = [without_content(each) for each in listed]
     if as_json:
-        print_json({"runs": rows})
+        print_json({"runs": [row_document(row) for row in rows]})
         return
     empty = f"no run in {where}" if ended else "no live run; those that are over: --ended"
     columns = ("run", "status", "step", "pass", "trials", "for", "waiting for / directory")
@@ -63,10 +61,16 @@ def list_runs(logs_dir: Path | None, *, ended: bool, as_json: bool) -> None:
 
 def show_run(run: str | None, *, content: bool, as_json: bool) -> None:
     with read_run(choose_run(run)) as reading:
-        row = run_row(reading, content=content)
+        summary = summarise(reading.directory)
+        if summary.standing == "live":
+            summary = with_outlook(summary, reading.state, reading.now)
         reviews = _review_rows(reading, content=content)
-    shown = reviews if as_json else "; ".join(map(review_words, reviews))
-    _print_row(row | {"reviews": shown}, as_json)
+    row = row_document(summary if content else without_content(summary))
+    if as_json:
+        print_json(row | {"reviews": reviews})
+        return
+    words = "; ".join(map(review_words, reviews))
+    _print_row({name: row[name] for name in _SHOWN} | {"reviews": words}, as_json)
 
 
 def list_groups(run: str | None, *, content: bool, as_json: bool) -> None:
@@ -97,7 +101,7 @@ def list_trials(run: str | None, *, ended: bool, content: bool, as_json: bool) -
 
 def show_trial(trial: str, run: str | None, *, content: bool, as_json: bool) -> None:
     with read_run(choose_run(run)) as reading:
-        view = choose_trial(trial, reading.state)
+        view = choose_trial(trial, reading)
         _print_row(trial_row(view, reading, content=content), as_json)
 
 
@@ -156,7 +160,7 @@ def _recorded_trial(trial: str, reading: RunReading) -> str:
     """Its id: a trial that has left the state is in the journal still."""
     if reading.reader.last_time(trial) is not None:
         return trial
-    return choose_trial(trial, reading.state).trial
+    return choose_trial(trial, reading).trial
 
 
 def _print_row(row: Row, as_json: bool) -> None:
@@ -166,16 +170,16 @@ def _print_row(row: Row, as_json: bool) -> None:
         print_facts({name.replace("_", " "): value for name, value in row.items()})
 
 
-def _run_cells(row: Row) -> list[str]:
-    what = row["waiting_for"] or row["reason"] or ""
+def _run_cells(row: RunSummary) -> list[str]:
+    what = row.waiting_for or row.reason
     return [
-        row["run"],
-        row["status"],
-        "" if row["step"] is None else f"{row['step']}/{row['max_steps']}",
-        _rate(row["pass_rate"]),
-        f"{row['trials_running']}+{row['trials_queued']}" if row["pid"] is not None else "",
-        _time(row["seconds"]),
-        f"{what} · {row['directory']}" if what else row["directory"],
+        row.name,
+        row.status,
+        row.steps if row.known else "",
+        _rate(row.last_pass_rate),
+        f"{row.trials_running}+{row.trials_queued}" if row.live else "",
+        _time(row.seconds),
+        f"{what} · {row.path}" if what else row.path,
     ]
 
 

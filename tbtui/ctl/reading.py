@@ -12,6 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from tbtui.command_line import say
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import Entry, GroupUnderReview, fields_of
@@ -20,12 +22,12 @@ from tbtui.journal.rundir import RunDirectory, writer
 from tbtui.view.curriculum import no_signal, wish
 from tbtui.view.prompt import asks, instruction_in
 from tbtui.view.reading import state_at_end
+from tbtui.view.runs import RunSummary
 from tbtui.view.server import PolicyView
 from tbtui.view.state import ReviewView, RunState, TaskView, TrialView
 from tbtui.view.story import tell
-from tbtui.view.times import Outlook
 from tbtui.view.transcript import Transcript
-from tbtui.view.waiting import doing, duration, retry_wait, waiting_for
+from tbtui.view.waiting import doing, duration, retry_wait
 
 Row = dict[str, Any]
 
@@ -47,12 +49,6 @@ CONTENT = frozenset(
 """Fields of a trial's events that hold, or quote, what the model or a program wrote."""
 
 GROUP_COLUMNS = ("step", "group", "would be", "rewards", "suspects (* undecided), others")
-
-_RUN_FIELDS = (
-    *("run", "directory", "status", "pid", "policy", "model", "phase", "waiting_for", "step"),
-    *("max_steps", "pass_rate", "rollouts", "trials_running", "trials_queued", "alarms"),
-    *("seconds", "silent_sec", "reason"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,41 +85,9 @@ def read_run(directory: RunDirectory) -> Iterator[RunReading]:
         yield RunReading(directory, reader, state, pid, now)
 
 
-def run_row(run: RunReading, *, content: bool = False) -> Row:
-    state = run.state
-    # Why a run failed may quote what failed in it.
-    shown = content or run.status != "failed"
-    running = state.running_trials() if run.live else []
-    return {
-        "run": run.directory.name,
-        "directory": str(run.directory.path),
-        "status": run.status,
-        "pid": run.pid,
-        "policy": state.policy,
-        "model": state.model_name,
-        "phase": str(state.phase) if run.live else None,
-        "waiting_for": waiting_for(Outlook(state, run.now)) if run.live else None,
-        "step": state.step,
-        "max_steps": state.max_steps,
-        "pass_rate": state.evals[-1].pass_rate if state.evals else None,
-        "rollouts": state.rollouts,
-        "trials_running": len(running),
-        "trials_queued": len(state.live_trials()) - len(running) if run.live else 0,
-        "alarms": state.alarms_raised,
-        "seconds": None if state.started_at is None else round(run.now - state.started_at, 1),
-        "silent_sec": round(run.now - state.time, 1) if run.live else None,
-        "reason": state.reason if shown and not run.live else None,
-    }
-
-
-def unreadable_row(directory: RunDirectory, reason: str) -> Row:
-    """The fields of `run_row` for a run of which no more can be known."""
-    return dict.fromkeys(_RUN_FIELDS) | {
-        "run": directory.name,
-        "directory": str(directory.path),
-        "status": "unreadable",
-        "reason": reason,
-    }
+def without_content(run: RunSummary) -> RunSummary:
+    """The run's row without why it failed, which may quote what failed in it."""
+    return msgspec.structs.replace(run, reason="") if run.status == "failed" else run
 
 
 def trial_row(trial: TrialView, run: RunReading, *, content: bool = False) -> Row:
@@ -141,10 +105,10 @@ def trial_row(trial: TrialView, run: RunReading, *, content: bool = False) -> Ro
         "doing": retry_wait(trial, now) or doing(trial),
         "phase": str(trial.phase),
         "turn": trial.turn,
-        "for_sec": round(now - trial.phase_since, 1) if trial.live else None,
+        "for_sec": _span(trial.phase_since, now) if trial.live else None,
         "idle_sec": _idle(trial, run) if trial.live else None,
-        "paused": trial.paused,
-        "frozen": trial.frozen,
+        "paused": trial.hold.paused,
+        "frozen": trial.hold.frozen,
         "pending": trial.pending or None,
         "outcome": None if trial.outcome is None else str(trial.outcome),
         "reward": trial.reward,
@@ -157,12 +121,12 @@ def trial_row(trial: TrialView, run: RunReading, *, content: bool = False) -> Ro
             "reason": trial.reason,
             "last_text": trial.last_text,
             "last_command": trial.last_command,
-            **_told(trial, run),
+            **_content(trial, run),
         }
     return row
 
 
-def _told(trial: TrialView, run: RunReading) -> Row:
+def _content(trial: TrialView, run: RunReading) -> Row:
     """What the trial's task asks, in one line, and the trial's story."""
     instruction = ""
     with contextlib.suppress(JournalError):  # a corrupt model call: the rest is sound
@@ -176,7 +140,12 @@ def _idle(trial: TrialView, run: RunReading) -> float | None:
     heard = run.reader.last_time(trial.trial)
     with contextlib.suppress(OSError):  # it has no terminal yet
         heard = max(heard or 0.0, run.directory.recording(trial.trial).stat().st_mtime)
-    return None if heard is None else round(max(0.0, run.now - heard), 1)
+    return None if heard is None else _span(heard, run.now)
+
+
+def _span(since: float, until: float) -> float:
+    """Seconds between two times; none where the machine's clock was set back in between."""
+    return round(max(0.0, until - since), 1)
 
 
 def task_row(task: TaskView, state: RunState, share: float | None) -> Row:
@@ -229,7 +198,7 @@ def _measured(policy: PolicyView, now: float) -> Row:
         row |= {
             "server": server.words,
             "server_reason": server.reason,
-            "server_for_sec": round(now - server.since, 1),
+            "server_for_sec": _span(server.since, now),
             "server_retries": server.retries,
         }
     return row
@@ -249,10 +218,11 @@ def event_row(entry: Entry, *, content: bool = False) -> Row:
 
 def review_row(review: ReviewView, now: float, *, content: bool = False) -> Row:
     """Why a trial is suspicious quotes commands and verifiers: only with `content`."""
+    left = review.left(now)
     return {
         "step": review.step,
-        "for_sec": round(now - review.since, 1),
-        "closes_in_sec": None if review.until is None else round(review.until - now, 1),
+        "for_sec": _span(review.since, now),
+        "closes_in_sec": None if left is None else round(left, 1),
         "undecided": list(review.undecided),
         "groups": [_group_row(group, content=content) for group in review.groups],
     }

@@ -20,6 +20,7 @@ from tbtui.endpoint.wire import (
     to_json,
     tool,
     unsupported,
+    without_hosted,
 )
 
 _REFUSED: dict[str, tuple[object, ...]] = {
@@ -45,6 +46,7 @@ _STOPS = {
 }
 _ERRORS: dict[RefusalKind, tuple[int, str]] = {
     "unauthorized": (401, "authentication_error"),
+    "not_found": (404, "not_found_error"),
     "invalid_request": (400, "invalid_request_error"),
     "unsupported": (400, "invalid_request_error"),
     "context_overflow": (400, "invalid_request_error"),
@@ -97,14 +99,13 @@ class AnthropicMessages:
         ]
         if system := text_of(request.system, "system"):
             messages.insert(0, Message("system", system))
-        hosted = [t for t in request.tools or () if str(t.get("type")).startswith(_HOSTED)]
-        left_out = tuple(f"tools[{each['type']}]" for each in hosted)
+        tools, left_out = without_hosted(request.tools, _HOSTED)
         choice = request.tool_choice or {}
         return ModelCall(
             api=self.api,
             model=request.model,
             messages=tuple(messages),
-            tools=tuple(_tool(each) for each in request.tools or () if each not in hosted),
+            tools=tuple(map(_tool, tools)),
             tool_choice=_tool_choice(choice),
             one_tool_call=choice.get("disable_parallel_tool_use") is True,
             stop=stop_texts(request.stop_sequences, "stop_sequences"),
@@ -198,20 +199,25 @@ def _assistant(blocks: list[dict[str, Any]], where: str) -> Message:
 
 def _user(blocks: list[dict[str, Any]], where: str) -> list[Message]:
     messages: list[Message] = []
+    texts: list[str] = []
+
+    def say() -> None:
+        if texts:
+            messages.append(Message("user", "\n".join(texts)))
+            texts.clear()
+
     for block in blocks:
         if block.get("type") == "tool_result":
+            say()
             content = block.get("content")
             parts = content if isinstance(content, str | list | None) else None
             result = text_of(parts, f"{where}.tool_result")
             messages.append(
                 Message("tool", result, tool_call_id=_text(block, "tool_use_id", where))
             )
-            continue
-        text = text_of([block], where)
-        if messages and messages[-1].role == "user":
-            messages[-1] = Message("user", f"{messages[-1].content}\n{text}")
         else:
-            messages.append(Message("user", text))
+            texts.append(text_of([block], where))
+    say()
     return messages
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from tbtui.chat import Message, Tool, ToolCall, ToolChoice
+from tbtui.terminal import both_ends, one_line, visible
 
 Api = Literal["chat-completions", "responses", "messages"]
 """OpenAI's two, and Anthropic's Messages."""
@@ -14,6 +15,7 @@ StopReason = Literal["stop", "length", "stop_sequence", "tool_calls"]
 
 RefusalKind = Literal[
     "unauthorized",  # no such secret, or not any more
+    "not_found",  # no such path, or not with this method
     "invalid_request",
     "unsupported",  # a valid request for what a policy under training can't do
     "context_overflow",
@@ -62,6 +64,9 @@ class ModelAnswer:
     """Prompt tokens in the sampler's cache."""
 
 
+_MESSAGE_CHARS = 400
+
+
 class CallRefused(Exception):
     """A request is answered with an error, in the form of its API."""
 
@@ -76,12 +81,13 @@ class CallRefused(Exception):
     ) -> None:
         """
         Args:
-            message: one line; an overflow is worded by the API from the two numbers instead.
+            message: made one short line, whatever a request has brought into it; an overflow is
+                worded by the API from the two numbers instead, where they are known.
             parameter: of the request, the one that is at fault.
         """
-        super().__init__(message)
+        self.message = visible(both_ends(one_line(message), _MESSAGE_CHARS))
+        super().__init__(self.message)
         self.kind: RefusalKind = kind
-        self.message = message
         self.parameter = parameter
         self.prompt_tokens = prompt_tokens
         self.context_limit = context_limit
@@ -93,6 +99,11 @@ class CallHandler(Protocol):
     @property
     def model(self) -> str:
         """The name under which `models` lists the policy."""
+        ...
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest request that is read: its prompt may still be too long."""
         ...
 
     async def answer(self, call: ModelCall) -> ModelAnswer:

@@ -9,6 +9,7 @@ from tbtui.endpoint.wire import to_json
 
 _KINDS: dict[RefusalKind, tuple[int, str, str | None]] = {
     "unauthorized": (401, "invalid_request_error", "invalid_api_key"),
+    "not_found": (404, "invalid_request_error", "unknown_url"),
     "invalid_request": (400, "invalid_request_error", None),
     "unsupported": (400, "invalid_request_error", "unsupported_value"),
     "context_overflow": (400, "invalid_request_error", "context_length_exceeded"),

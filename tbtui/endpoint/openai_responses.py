@@ -21,6 +21,7 @@ from tbtui.endpoint.wire import (
     to_json,
     tool,
     unsupported,
+    without_hosted,
 )
 
 _REFUSED: dict[str, tuple[object, ...]] = {
@@ -79,13 +80,12 @@ class OpenAIResponses:
         form = (request.text or {}).get("format") or {"type": "text"}
         if form != {"type": "text"}:
             raise unsupported("text.format", "the policy writes plain text")
-        hosted = [t for t in request.tools or () if str(t.get("type")).startswith(_HOSTED)]
-        left_out = tuple(f"tools[{each['type']}]" for each in hosted)
+        tools, left_out = without_hosted(request.tools, _HOSTED)
         return ModelCall(
             api=self.api,
             model=request.model,
             messages=_messages(request),
-            tools=tuple(_tool(each) for each in request.tools or () if each not in hosted),
+            tools=tuple(map(_tool, tools)),
             tool_choice=tool_choice(request.tool_choice),
             one_tool_call=request.parallel_tool_calls is False,
             max_tokens=positive(request.max_output_tokens, "max_output_tokens"),
@@ -189,22 +189,15 @@ def _messages(request: _Request) -> tuple[Message, ...]:
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not items:
         raise CallRefused("invalid_request", "input: empty", parameter="input")
-    messages: list[Message] = []
-    if request.instructions:
-        messages.append(Message("system", request.instructions))
+    answers: list[list[Message]] = []
     for number, item in enumerate(items):
         message = _message(item, f"input[{number}]")
-        last = messages[-1] if messages else None
-        if last and _continues(last, message):
-            messages[-1] = Message(
-                "assistant",
-                last.content or message.content,
-                last.thinking or message.thinking,
-                last.tool_calls + message.tool_calls,
-            )
+        if answers and _continues(answers[-1][-1], message):
+            answers[-1].append(message)
         else:
-            messages.append(message)
-    return tuple(messages)
+            answers.append([message])
+    instructions = (Message("system", request.instructions),) if request.instructions else ()
+    return (*instructions, *map(_joined, answers))
 
 
 def _continues(last: Message, message: Message) -> bool:
@@ -212,6 +205,18 @@ def _continues(last: Message, message: Message) -> bool:
     if last.role != "assistant" or message.role != "assistant" or message.thinking:
         return False
     return bool(message.tool_calls) or not (last.content or last.tool_calls)
+
+
+def _joined(items: list[Message]) -> Message:
+    """The message that the items of one answer are."""
+    if len(items) == 1:
+        return items[0]
+    return Message(
+        "assistant",
+        next((each.content for each in items if each.content), ""),
+        items[0].thinking,
+        tuple(call for each in items for call in each.tool_calls),
+    )
 
 
 def _message(item: dict[str, Any], where: str) -> Message:

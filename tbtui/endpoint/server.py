@@ -4,41 +4,90 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from socket import socket
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from tbtui.endpoint.anthropic import AnthropicMessages
 from tbtui.endpoint.calls import CallHandler, CallRefused, ModelAnswer, ModelCall
 from tbtui.endpoint.openai_chat import OpenAIChat
 from tbtui.endpoint.openai_responses import OpenAIResponses
-from tbtui.endpoint.wire import Codec, Stream, to_json
+from tbtui.endpoint.wire import Codec, Stream, require_few, to_json
+from tbtui.terminal import one_line, visible
 
 QUIET_SEC = 10.0
 """How long a client hears nothing: well below every read time-out."""
 AT_ONCE = 16
 """Calls of one secret that are worked on at a time; further ones wait, unread."""
-WAITING = 256
+WAITING = 48
 """How many may wait."""
-_LARGEST_BODY = 32 << 20
+CONNECTIONS = 128
+"""Connections of one socket; further ones wait in the kernel, and cost this process nothing."""
+SILENT_SEC = 60.0
+"""How long a connection may be without a request: one whose head doesn't come to an end, or that
+nobody uses any more, takes another one's place."""
+_SPACING_SEC = 0.005
+"""Between two requests of one socket, or two connections, that come faster than that."""
+_BYTES_PER_SEC, _REST = 4 << 20, 8
+"""What is read of one trial's bodies, and for how many times as long as one has been decoded none
+is; they wait, unread."""
+_MOST_NESTS, _BYTES_PER_NEST = 32_768, 128
+_BODY_SEC = 30.0
+"""For a request's body, whose head has come."""
+_LARGEST_BODY = 8 << 20
+_SMALL_BODY = 64 << 10
+"""What is decoded at once, and waits for no thread behind larger ones."""
+_NAMED, _NAME_CHARS = 32, 64
+"""Ignored parameters that an answer names, and how much of each."""
 _SHUTDOWN_SEC = 0.1
 _KEPT_BACKLOG = 1024
-_ACCEPTS_AT_ONCE = 4
-"""New connections for each iteration of the loop: what is under way goes on between them."""
+_FULL_SEC = 0.05
+_DECODERS = 2
 _CHAT, _RESPONSES, _MESSAGES = OpenAIChat(), OpenAIResponses(), AnthropicMessages()
 _JSON = {"Content-Type": "application/json"}
 _SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 _IGNORED = "x-ignored-parameters"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class _Admitted:
     handler: CallHandler
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    body: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One body at a time is read and decoded: in memory they are many times as large."""
+    next_body: float = 0.0
+    """When the next one may be read, on the loop's clock."""
+    decoding_sec: float = 0.0
+    """What decoding the last one has taken of a processor."""
     requests: int = 0
+
+    def decode(self, decode: Callable[[bytes], ModelCall], body: bytes) -> ModelCall:
+        """Raises `CallRefused`."""
+        began = time.thread_time()
+        try:
+            require_few(body, most_nests(self.handler.most_bytes))
+            return decode(body)
+        finally:
+            self.decoding_sec = time.thread_time() - began
+
+    def rest(self, read: int) -> None:
+        """Read no further body for as long as this one, of so many bytes, has cost others."""
+        seconds = max(read / _BYTES_PER_SEC, _REST * self.decoding_sec)
+        self.next_body = asyncio.get_running_loop().time() + seconds
+        self.decoding_sec = 0.0
+
+
+def most_nests(most_bytes: int) -> int:
+    """How many objects and arrays a request may have: one for each four tokens of the context."""
+    return min(_MOST_NESTS, most_bytes // _BYTES_PER_NEST)
 
 
 class ModelEndpoint:
@@ -48,8 +97,10 @@ class ModelEndpoint:
     token or as `x-api-key`; whatever has none that is admitted gets an authentication error.
     """
 
-    def __init__(self, quiet_sec: float = QUIET_SEC) -> None:
+    def __init__(self, quiet_sec: float = QUIET_SEC, silent_sec: float = SILENT_SEC) -> None:
         self._quiet_sec = quiet_sec
+        self._silent_sec = silent_sec
+        self._decoders = ThreadPoolExecutor(_DECODERS, "decoding")
         self._admitted: dict[str, _Admitted] = {}
         self._listening: set[Listening] = set()
         self._answering: set[asyncio.Task[ModelAnswer]] = set()
@@ -69,8 +120,9 @@ class ModelEndpoint:
         Args:
             only: the one secret that this socket takes.
         """
-        app = web.Application(client_max_size=_LARGEST_BODY)
-        requests = _Requests(self._admitted, only, self._answering, self._quiet_sec)
+        connections = _Connections(self._silent_sec)
+        app = web.Application(middlewares=[connections.serve])
+        requests = _Requests(self._admitted, only, self._answering, self._quiet_sec, self._decoders)
         for prefix in ("/v1", ""):
             app.router.add_post(f"{prefix}/chat/completions", requests.chat)
             app.router.add_post(f"{prefix}/responses", requests.responses)
@@ -78,13 +130,16 @@ class ModelEndpoint:
             app.router.add_post(f"{prefix}/messages/count_tokens", requests.count_tokens)
             app.router.add_get(f"{prefix}/models", requests.models)
             app.router.add_get(f"{prefix}/models/{{name}}", requests.model)
+        app.router.add_route("*", "/{path:.*}", requests.unknown)
         runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SEC
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=_SHUTDOWN_SEC,
+            logger=_http_log(),
         )
         await runner.setup()
-        await web.SockSite(runner, sock, backlog=_ACCEPTS_AT_ONCE).start()
-        sock.listen(_KEPT_BACKLOG)  # how many wait in the kernel is another matter
-        listening = Listening(runner, self._listening)
+        listening = Listening(runner, sock, connections, self._listening)
         self._listening.add(listening)
         return listening
 
@@ -94,19 +149,108 @@ class ModelEndpoint:
             task.cancel()
         for listening in list(self._listening):
             await listening.close()
+        self._decoders.shutdown(wait=False, cancel_futures=True)
 
 
 class Listening:
     """A socket that is served."""
 
-    def __init__(self, runner: web.AppRunner, among: set[Listening]) -> None:
+    def __init__(
+        self,
+        runner: web.AppRunner,
+        sock: socket,
+        connections: _Connections,
+        among: set[Listening],
+    ) -> None:
         self._runner = runner
+        self._sock = sock
+        self._connections = connections
         self._among = among
+        sock.setblocking(False)
+        sock.listen(_KEPT_BACKLOG)
+        self._accepting = asyncio.create_task(self._accept(), name="model endpoint")
 
     async def close(self) -> None:
         """Accept no more connections on it, and end those that it has."""
         self._among.discard(self)
+        self._accepting.cancel()
+        await asyncio.wait((self._accepting,))
+        self._sock.close()
+        self._connections.close()
         await self._runner.cleanup()
+
+    async def _accept(self) -> None:
+        """Take connections, as many as there may be, spaced out."""
+        loop, server = asyncio.get_running_loop(), self._runner.server
+        assert server is not None
+        while True:
+            while len(server.connections) >= CONNECTIONS:  # noqa: ASYNC110  nothing tells of them
+                await asyncio.sleep(_FULL_SEC)
+            try:
+                accepted, _ = await loop.sock_accept(self._sock)
+                transport, _ = await loop.connect_accepted_socket(server, accepted)
+            except OSError as error:  # it has gone already, or the process has too many files open
+                _log.warning("no connection taken: %s", error)
+                await asyncio.sleep(_FULL_SEC)
+                continue
+            self._connections.wait(transport)
+            await asyncio.sleep(_SPACING_SEC)
+
+
+class _Connections:
+    """Ends connections of one socket that have no request, and spaces those out that have one."""
+
+    def __init__(self, silent_sec: float) -> None:
+        self._silent_sec = silent_sec
+        self._waiting: dict[asyncio.BaseTransport, float] = {}
+        """Those without a request, and since when, in that order."""
+        self._turns = asyncio.Lock()
+        self._next_turn = 0.0
+        """When the next request may begin, on the loop's clock."""
+        self._ending: asyncio.TimerHandle | None = None
+
+    @web.middleware
+    async def serve(
+        self,
+        request: web.Request,
+        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        transport = request.transport
+        if transport is not None:
+            self._waiting.pop(transport, None)
+        try:
+            async with self._turns:
+                loop = asyncio.get_running_loop()
+                await asyncio.sleep(self._next_turn - loop.time())
+                self._next_turn = loop.time() + _SPACING_SEC
+            return await handler(request)
+        finally:
+            if transport is not None:
+                self.wait(transport)
+
+    def wait(self, transport: asyncio.BaseTransport) -> None:
+        """A connection waits for a request from now on."""
+        if not transport.is_closing():
+            self._waiting[transport] = asyncio.get_running_loop().time()
+        if self._ending is None:
+            self._end_silent()
+
+    def close(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+
+    def _end_silent(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ending = None
+        for transport, since in list(self._waiting.items()):
+            if transport.is_closing():
+                del self._waiting[transport]
+            elif since + self._silent_sec <= loop.time():
+                del self._waiting[transport]
+                assert isinstance(transport, asyncio.Transport)
+                transport.abort()
+        if self._waiting:
+            self._ending = loop.call_later(self._silent_sec / 4, self._end_silent)
 
 
 class _Requests:
@@ -118,11 +262,13 @@ class _Requests:
         only: str | None,
         answering: set[asyncio.Task[ModelAnswer]],
         quiet_sec: float,
+        decoders: ThreadPoolExecutor,
     ) -> None:
         self._admitted = admitted
         self._only = only
         self._answering = answering
         self._quiet_sec = quiet_sec
+        self._decoders = decoders
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         return await self._call(request, _CHAT)
@@ -134,12 +280,12 @@ class _Requests:
         return await self._call(request, _MESSAGES)
 
     async def count_tokens(self, request: web.Request) -> web.StreamResponse:
-        handler = None
+        handler = self._whose()
         try:
             trial = self._trial(request)
             handler = trial.handler
             async with _turn(trial):
-                call = _MESSAGES.decode_count(await _body(request))
+                call = await self._decoded(request, trial, _MESSAGES.decode_count)
                 count = await handler.count_tokens(call)
         except CallRefused as refusal:
             return _refused(_MESSAGES, refusal, handler)
@@ -151,13 +297,24 @@ class _Requests:
     async def model(self, request: web.Request) -> web.StreamResponse:
         return self._named(request, request.match_info["name"])
 
+    async def unknown(self, request: web.Request) -> web.StreamResponse:
+        """A path that the endpoint doesn't have."""
+        try:
+            handler: CallHandler | None = self._trial(request).handler
+        except CallRefused:
+            handler = self._whose()
+        said = CallRefused(
+            "not_found",
+            f"{request.method} {request.path}: the endpoint has POST chat/completions, responses,"
+            " messages and messages/count_tokens, and GET models",
+        )
+        return _refused(_codec_of(request), said, handler)
+
     def _named(self, request: web.Request, name: str) -> web.StreamResponse:
-        # Anthropic's clients send their version with every request.
-        codec: Codec = _MESSAGES if "anthropic-version" in request.headers else _CHAT
         try:
             model = self._trial(request).handler.model
         except CallRefused as refusal:
-            return _refused(codec, refusal, None)
+            return _refused(_codec_of(request), refusal, self._whose())
         now = int(time.time())
         listed = {
             **{"id": name or model, "object": "model", "created": now, "owned_by": "tbtui"},
@@ -168,15 +325,35 @@ class _Requests:
         return web.Response(body=to_json(listed if name else {**whole, **ends}), headers=_JSON)
 
     async def _call(self, request: web.Request, codec: Codec) -> web.StreamResponse:
-        handler = None
+        handler = self._whose()
         try:
             trial = self._trial(request)
             handler = trial.handler
             async with _turn(trial):
-                call = codec.decode(await _body(request))
+                call = await self._decoded(request, trial, codec.decode)
                 return await self._answer(request, codec, call, handler)
         except CallRefused as refusal:
             return _refused(codec, refusal, handler)
+
+    async def _decoded(
+        self, request: web.Request, trial: _Admitted, decode: Callable[[bytes], ModelCall]
+    ) -> ModelCall:
+        """Raises `CallRefused`."""
+        loop = asyncio.get_running_loop()
+        async with trial.body:
+            await asyncio.sleep(trial.next_body - loop.time())
+            try:
+                body = await _body(request, min(_LARGEST_BODY, trial.handler.most_bytes))
+                if len(body) <= _SMALL_BODY:
+                    return trial.decode(decode, body)
+                return await loop.run_in_executor(self._decoders, trial.decode, decode, body)
+            finally:
+                trial.rest(request.content.total_bytes)
+
+    def _whose(self) -> CallHandler | None:
+        """Who answers on this socket, whatever secret comes; None: many do, or none any more."""
+        admitted = self._admitted.get(self._only) if self._only is not None else None
+        return None if admitted is None else admitted.handler
 
     def _trial(self, request: web.Request) -> _Admitted:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
@@ -200,7 +377,9 @@ class _Requests:
         stream = codec.stream(call) if call.stream else None
         headers = {**(_SSE if stream else _JSON)}
         if call.ignored:
-            headers[_IGNORED] = ", ".join(call.ignored)
+            # Names are whatever a request has: a line break in one would be a header of its own.
+            named = ", ".join(name[:_NAME_CHARS] for name in call.ignored[:_NAMED])
+            headers[_IGNORED] = visible(one_line(named)).encode("ascii", "replace").decode()
         try:
             response = await self._kept_alive(request, answering, stream, headers)
             try:
@@ -246,6 +425,11 @@ class _Requests:
             task.exception()  # of an abandoned call, nobody else asks for it
 
 
+def _codec_of(request: web.Request) -> Codec:
+    # Anthropic's clients send their version with every request.
+    return _MESSAGES if "anthropic-version" in request.headers else _CHAT
+
+
 @contextlib.asynccontextmanager
 async def _turn(trial: _Admitted) -> AsyncIterator[None]:
     """Wait for one of the trial's slots. Raises `CallRefused` when too many wait already."""
@@ -259,11 +443,34 @@ async def _turn(trial: _Admitted) -> AsyncIterator[None]:
         trial.requests -= 1
 
 
-async def _body(request: web.Request) -> bytes:
+async def _body(request: web.Request, most: int) -> bytes:
+    body = bytearray()
     try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise CallRefused("invalid_request", f"more than {_LARGEST_BODY >> 20} MiB") from error
+        async with asyncio.timeout(_BODY_SEC):
+            async for part in request.content.iter_any():
+                body += part
+                if len(body) > most:
+                    raise CallRefused(
+                        "context_overflow",
+                        f"a request of more than {most} bytes exceeds the maximum context length",
+                    )
+    except TimeoutError as error:
+        why = f"its body has not come within {_BODY_SEC:g} s"
+        raise CallRefused("invalid_request", why) from error
+    except web.RequestPayloadError as error:
+        raise CallRefused("invalid_request", f"its body can't be read: {error}") from error
+    return bytes(body)
+
+
+def _http_log() -> logging.Logger:
+    """The log of the HTTP server; clients that speak no HTTP could fill it."""
+    log = logging.getLogger(f"{__name__}.http")
+    log.addFilter(_is_ours)
+    return log
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not record.exc_info or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def _refused(codec: Codec, refusal: CallRefused, handler: CallHandler | None) -> web.Response:

@@ -28,16 +28,6 @@ def agent_problems(config: RunConfig) -> Iterator[Problem]:
     for name in _TERMINUS_ALONE if other else ():
         if name in config.given:
             yield warning(f"{name}: of Terminus-2; agent={config.agent} has its own ways")
-    if other and config.advantage_method == "turn_value":
-        yield error(
-            f"advantage=turn_value: only Terminus-2's trials have turns that can be forked, and"
-            f" agent={config.agent} is another; give advantage=leave_one_out"
-        )
-    if other and config.group_from == "fork":
-        yield error(
-            f"group_from=fork: only Terminus-2's trials have turns that can be forked, and"
-            f" agent={config.agent} is another; give group_from=task"
-        )
     for name in () if other else _OTHERS_ALONE:
         if name in config.given:
             yield warning(f"{name}: not used by agent={config.agent}")

@@ -25,9 +25,10 @@ def main() -> None:
     # Not before there is a need for them: it may wait for days beside a run that needs the memory.
     from tbtui.engines.alerts import deliver, make_alert, receivers_of
     from tbtui.journal.rundir import RunDirectory
+    from tbtui.view.ending import to_resume
 
     directory = RunDirectory(Path(path))
-    text = f"killed: the process is gone; tbtui run --resume {directory.path}"
+    text = f"killed: the process is gone; {to_resume(directory)}".removesuffix("; ")
     alert = make_alert("crash", text, directory, time.time())
     for receiver in receivers_of(alerts, project, directory.name):
         deliver(alert, receiver, threading.Event())

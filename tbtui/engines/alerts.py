@@ -25,9 +25,10 @@ from typing import Literal, Protocol
 from tbtui.config import ConfigError, RunConfig
 from tbtui.config.values import public_receiver
 from tbtui.journal.events import AlarmRaised, AlertSent, AnyEvent, BudgetReached, RunFinished
-from tbtui.journal.figures import budget_words, undelivered_words
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.view.sentences import budget_words, undelivered_words
+from tbtui.view.waiting import alarm_words
 
 About = Literal["alarm", "budget", "end", "crash"]
 
@@ -87,7 +88,11 @@ class Webhook:
         # It writes the whole address into the log at every request.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         try:
-            answer = httpx.post(self._address, json=asdict(alert), timeout=_TIMEOUT_SEC)
+            # What it says beside its status is not read.
+            with httpx.stream(
+                "POST", self._address, json=asdict(alert), timeout=_TIMEOUT_SEC
+            ) as answer:
+                pass
         except httpx.InvalidURL:
             raise AlertError("that is no address") from None
         except httpx.HTTPError as error:
@@ -290,9 +295,7 @@ def alert_of(event: AnyEvent, directory: RunDirectory, when: float) -> Alert | N
     match event:
         case AlarmRaised():
             about: About = "alarm"
-            led_to = {"warn": "", "pause": "; the run is paused", "halt": "; the run is ended"}
-            name = event.alarm.replace("_", " ")
-            text = f"{name} at step {event.step}: {event.text}{led_to[event.action]}"
+            text = alarm_words(event)
         case BudgetReached():
             about = "budget"
             text = budget_words(event)

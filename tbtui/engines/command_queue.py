@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from tbtui.journal.commands import RUN, Command
+
+
+class TakesCommands(Protocol):
+    """An engine, as the queue of its run's commands sees it."""
+
+    def take_up(self, command: Command) -> None:
+        """Journal that a command was given."""
+        ...
+
+    def carry_out(self, command: Command) -> bool:
+        """Carry a command out; False: it has to wait."""
+        ...
 
 
 class CommandQueue:
@@ -18,8 +30,12 @@ class CommandQueue:
         self._new: list[Command] = []
         self._journalled: list[Command] = []
         """Taken up by the engine, and not carried out yet."""
-        self._take_up: Callable[[Command], None] | None = None
-        self._carry_out: Callable[[Command], bool] = lambda _: False
+        self._engine: TakesCommands | None = None
+
+    @property
+    def served(self) -> bool:
+        """Whether there is an engine."""
+        return self._engine is not None
 
     @property
     def up_to_date(self) -> bool:
@@ -28,33 +44,28 @@ class CommandQueue:
 
     def submit(self, command: Command) -> None:
         """Queue a command: it is carried out now or as soon as it can be."""
-        if self._take_up is None:
+        if self._engine is None:
             self._new.append(command)
             return
-        self._take_up(command)
-        if not self._carry_out(command):
+        self._engine.take_up(command)
+        if not self._engine.carry_out(command):
             self._journalled.append(command)
 
-    def serve(
-        self, take_up: Callable[[Command], None], carry_out: Callable[[Command], bool]
-    ) -> None:
-        """Hand over what waits, and all commands from now on.
-
-        Args:
-            take_up: journals that a command was given.
-            carry_out: says whether it could be carried out by now, or has to wait.
-        """
-        self._take_up, self._carry_out = take_up, carry_out
+    def serve(self, engine: TakesCommands) -> None:
+        """Hand over what waits, and all commands from now on."""
+        self._engine = engine
         for command in self.take_new():
             self.submit(command)
 
     def try_again(self) -> None:
         """Carry out what waits and can be carried out by now."""
-        self._journalled = [each for each in self.take_journalled() if not self._carry_out(each)]
+        for command in self.take_journalled():
+            if self._engine is None or not self._engine.carry_out(command):
+                self._journalled.append(command)
 
     def hold(self) -> None:
         """Let commands wait: there is no engine."""
-        self._take_up = None
+        self._engine = None
 
     def take_new(self) -> list[Command]:
         """Remove and return the commands that no engine has taken."""

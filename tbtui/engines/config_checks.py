@@ -7,12 +7,19 @@ these too. All are pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import get_args
 
 from tbtui.config import RunConfig, is_embedded, to_json
-from tbtui.config.values import Problem, error, warning
+from tbtui.config.values import (
+    Problem,
+    as_typed,
+    completion_within,
+    error,
+    own_context,
+    warning,
+)
 from tbtui.engines.agent_checks import agent_problems
-from tbtui.vocabulary import AlarmName
+from tbtui.findings import ALARMS
+from tbtui.invocation import to_type
 
 PRICES = ("prompt", "sampled", "trained")
 """All of them, or none, are given."""
@@ -33,6 +40,14 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
 
 
+def _rewards(config: RunConfig) -> Iterator[Problem]:
+    if config.reward_key is not None and config.reward_weights:
+        yield error(
+            f"reward_key={config.reward_key}: with reward_weights it is their sum that counts;"
+            " leave one of the two out"
+        )
+
+
 def common_problems(config: RunConfig) -> list[Problem]:
     """What contradicts itself whichever engine it is."""
     return [
@@ -40,6 +55,7 @@ def common_problems(config: RunConfig) -> list[Problem]:
         *_learning(config),
         *_review(config),
         *_evaluation(config),
+        *_rewards(config),
         *agent_problems(config),
         *_lengths(config),
         *_where(config),
@@ -51,7 +67,7 @@ def context_problems(config: RunConfig, limit: int) -> Iterator[Problem]:
     if config.max_tokens >= limit:
         yield error(
             f"max_tokens={config.max_tokens}: nothing of the context of {limit} tokens would be"
-            " left for a prompt"
+            f" left for a prompt; leave it out, or give max_tokens={completion_within(limit)}"
         )
     if config.enable_summarize and limit <= config.proactive_summarization_threshold:
         yield error(
@@ -73,7 +89,7 @@ def _schedule(config: RunConfig) -> Iterator[Problem]:
             f"warmup_steps={config.warmup_steps}: the learning rate would still be rising at the"
             f" last of max_steps={limit}"
         )
-    if config.stream and config.advantage_method == "batch":
+    if config.stream and config.advantage == "batch":
         yield error(
             "stream=true: advantage=batch needs the rewards of the whole batch before the first"
             " gradient; choose another advantage, or stream=false"
@@ -104,11 +120,6 @@ def _screen(config: RunConfig) -> Iterator[Problem]:
 
 
 def _learning(config: RunConfig) -> Iterator[Problem]:
-    if config.normalize_advantages_by_std and config.advantage not in ("centred", "std"):
-        yield error(
-            "normalize_advantages_by_std=true means advantage=std, but"
-            f" advantage={config.advantage}; give one of them"
-        )
     given = config.given
     if config.learning_rate > HIGHEST_SENSIBLE_RATE and config.step_limit != 0:
         yield warning(
@@ -123,8 +134,6 @@ def _learning(config: RunConfig) -> Iterator[Problem]:
     for name in sorted({"demo_weight", "demos_per_step"} & given):
         if config.demos != "train":
             yield warning(f"{name}: not used without demos=train")
-    if "fork_groups_per_step" in given and config.group_from != "fork":
-        yield warning("fork_groups_per_step: not used without group_from=fork")
     if "overlong_buffer" in given and not config.overlong_penalty:
         yield warning("overlong_buffer: without overlong_penalty there is nothing to rise")
     if "proactive_summarization_threshold" in given and not config.enable_summarize:
@@ -150,8 +159,9 @@ def _review(config: RunConfig) -> Iterator[Problem]:
 def _evaluation(config: RunConfig) -> Iterator[Problem]:
     if config.agent == "oracle" and config.step_limit != 0:
         yield error(
-            "agent=oracle: a task's own solution teaches the policy nothing; use tbtui eval, or"
-            " tbtui tasks try TASK --oracle"
+            "agent=oracle: a task's own solution teaches the policy nothing; use"
+            f" {to_type('eval', *as_typed(config, 'max_steps', 'n_epochs'))},"
+            f" or {to_type('tasks', 'try', 'TASK', '--oracle')}"
         )
     if config.eval_tasks and "eval_split" in config.given:
         yield error("eval_tasks and eval_split: both say which tasks to hold out; give one")
@@ -171,6 +181,15 @@ def _lengths(config: RunConfig) -> Iterator[Problem]:
     """Room for long answers. The embedded model's are short."""
     if is_embedded(to_json(config)) or config.prime_rl_config is not None:
         return
+    if (limit := config.context_limit or own_context(config.model_name)) is not None:
+        yield from context_problems(config, limit)
+    # What knows its model's chat template says so once it has started.
+    if config.engine == "prime-rl" or config.policy == "openai":
+        yield from thinking_problems(config)
+
+
+def thinking_problems(config: RunConfig) -> Iterator[Problem]:
+    """Too little room for a model that thinks."""
     if config.thinking != "off" and config.max_tokens < LEAST_TO_THINK:
         yield warning(
             f"max_tokens={config.max_tokens}: a model that thinks is often cut off before it has"
@@ -182,10 +201,9 @@ def _lengths(config: RunConfig) -> Iterator[Problem]:
 def _where(config: RunConfig) -> Iterator[Problem]:
     if config.wandb_name is not None and config.wandb_project is None:
         yield error("wandb_name: nothing is logged to wandb without wandb_project")
-    alarms = get_args(AlarmName)
     for name in sorted(config.on_alarm):
-        if name not in alarms:
-            yield error(f"on_alarm.{name}: there is no such alarm; there are {listed(alarms)}")
+        if name not in ALARMS:
+            yield error(f"on_alarm.{name}: there is no such alarm; there are {listed(ALARMS)}")
     if "oversample_keep" in config.given and not config.oversample:
         yield warning("oversample_keep: not used without oversample")
     if "at_deadline" in config.given and config.step_deadline_sec is None:

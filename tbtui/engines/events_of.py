@@ -112,6 +112,7 @@ def eval_finished(
     temperature: float,
     not_tried: int = 0,
     metrics: Mapping[str, float] = {},
+    verdicts: Sequence[tuple[str, float | None]] = (),
 ) -> EvalFinished:
     """Pass rates over all tasks, by task, by kind of task, and by data set if there are several.
 
@@ -122,12 +123,14 @@ def eval_finished(
     Args:
         rewards: (task, reward) of each trial; None: it was not scored.
         kinds: task -> its kind; `datasets`: task -> its data set.
+        verdicts: as `rewards`, with the verdict of each trial that was scored; empty: not known.
     """
     by_task = {task: attempts(each) for task, each in _grouped(rewards).items()}
     by_kind = _grouped((kinds[task], tried) for task, tried in by_task.items())
     by_dataset = _grouped((datasets.get(task, ""), tried) for task, tried in by_task.items())
     scored = [reward for _, reward in rewards if reward is not None]
     rates = pass_rates(list(by_task.values()))
+    harbor = pass_rate([attempts(each) for each in _grouped(verdicts).values()], 1)
     return EvalFinished(
         step=step,
         weights_version=weights_version,
@@ -137,14 +140,22 @@ def eval_finished(
         unscored=len(rewards) - len(scored),
         by_kind=_first_attempt(by_kind),
         by_dataset=_first_attempt(by_dataset) if len(by_dataset) > 1 else {},
+        trials_by_kind=_scored(by_kind),
+        trials_by_dataset=_scored(by_dataset) if len(by_dataset) > 1 else {},
         pass_at={
             k: Estimate(value=rate.value, low=rate.low, high=rate.high) for k, rate in rates.items()
         },
         by_task=_first_attempt({task: [tried] for task, tried in by_task.items()}),
+        harbor_pass_rate=harbor.value if harbor is not None else None,
         mean_reward=sum(scored) / len(scored) if scored else None,
         unscored_tasks=sum(not tried.scored for tried in by_task.values()) + not_tried,
         metrics=dict(metrics),
     )
+
+
+def _scored(parts: Mapping[str, Sequence[TaskAttempts]]) -> dict[str, int]:
+    counts = {name: sum(each.scored for each in tried) for name, tried in parts.items()}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _grouped[T](pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:

@@ -20,6 +20,7 @@ import psutil
 from tbtui.engines.monitor import Roots, with_children
 from tbtui.journal.events import AnyEvent, GpuMeasured, GpuShare, GpusMeasured
 from tbtui.policies.work import in_daemon_thread
+from tbtui.terminal import both_ends
 
 PERIOD_SEC = 5.0
 GPUS_LOST = "GPUs are not measured"
@@ -331,4 +332,4 @@ async def _text_of(stream: asyncio.StreamReader) -> str:
 
 def _last_line(text: str) -> str:
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-    return lines[-1][:_LONGEST_REASON] if lines else ""
+    return both_ends(lines[-1], _LONGEST_REASON) if lines else ""

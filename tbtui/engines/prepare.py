@@ -15,13 +15,13 @@ from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
 from tbtui.engines.agent_checks import check_agent_of, require_reachable
-from tbtui.engines.grpo.outcome_policy import alarm_actions, outcome_policy
 from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
 from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
 from tbtui.engines.trackers import check_trackers
 from tbtui.errors import UserError
+from tbtui.findings import Unusable
 from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.registry import policy_preflight
 from tbtui.resources import tasks_dir as bundled_tasks
@@ -52,15 +52,18 @@ class PreparedRun:
     """Chosen tasks that can't be trusted -> why."""
 
     @property
-    def unfit(self) -> dict[str, str]:
+    def unusable(self) -> dict[str, Unusable]:
         """Chosen tasks that are left out: the environment can't serve them, or they are in
         quarantine -> why."""
-        quarantined = {name: f"quarantined: {why}" for name, why in self.quarantine.items()}
-        if self.config.unfit_tasks == "try":
-            return quarantined
-        chosen = (*self.split.train, *self.split.heldout)
-        reasons = {task.name: self.fitness.reason(task.path) for task in chosen}
-        return quarantined | {name: why for name, why in reasons.items() if why is not None}
+        found = {
+            name: Unusable("quarantine", f"quarantined: {why}")
+            for name, why in self.quarantine.items()
+        }
+        if self.config.unfit_tasks == "skip":
+            for task in (*self.split.train, *self.split.heldout):
+                if known := self.fitness.unusable.get(task.path):
+                    found[task.name] = known[0]
+        return found
 
     @property
     def check_zeros(self) -> CheckZeros:
@@ -108,8 +111,6 @@ def prepare_run(request: RunRequest) -> PreparedRun:
 
 def _prepared(request: RunRequest) -> PreparedRun:
     config = request.config
-    outcome_policy(config.on_outcome)
-    alarm_actions(config.on_alarm)
     check_trackers(config)
     if config.review_rules is not None and config.step_limit != 0:
         load_rules(config.review_rules)
@@ -146,14 +147,14 @@ def _prepared(request: RunRequest) -> PreparedRun:
         quarantine=_quarantine(config, catalog.directory, split),
     )
     used = split.train if config.step_limit != 0 else split.heldout
-    if used and len(prepared.unfit.keys() & {task.name for task in used}) == len(used):
+    if used and len(prepared.unusable.keys() & {task.name for task in used}) == len(used):
         what = "to train on" if config.step_limit != 0 else "to evaluate on"
         if (summary := fitness.summary()) is None:
-            summary = next(iter(prepared.unfit.values()))
-        raise ConfigError(
-            f"no task {what} can be used: {summary}{offer(fitness)}"
-            " (unfit_tasks=try, quarantine=ignore try them all the same)"
-        )
+            summary = next(iter(prepared.unusable.values())).text
+        remedy = ""
+        if not {task.path for task in used} <= fitness.refused:
+            remedy = " (unfit_tasks=try, quarantine=ignore try them all the same)"
+        raise ConfigError(f"no task {what} can be used: {summary}{offer(fitness)}{remedy}")
     return prepared
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.catalog import find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, to_toml
 from tbtui.config.trust import remember
-from tbtui.config.values import EMBEDDED_MODELS, Problem, require_no_errors
+from tbtui.config.values import Problem, error, require_no_errors
 from tbtui.engines.grpo.config_checks import grpo_problems
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, reserve
 
@@ -39,12 +40,13 @@ class RunRequest:
 
 
 def config_problems(config: RunConfig) -> list[Problem]:
-    """What is wrong with the settings by themselves, for the engine that they name."""
+    """What is wrong with the settings by themselves, for the engine that they name: all that can
+    be seen before tasks are read and the policy has started."""
     if config.engine == "prime-rl":
         from tbtui.engines.prime_rl.launch.configuration import launch_problems
 
-        return launch_problems(config)
-    return grpo_problems(config)
+        return [*launch_problems(config), *_run_name(config)]
+    return [*grpo_problems(config), *_run_name(config)]
 
 
 def request_run(config: RunConfig) -> RunRequest:
@@ -53,16 +55,7 @@ def request_run(config: RunConfig) -> RunRequest:
     Raises:
         UserError: they contradict each other or can't be used, or there is no room for a run.
     """
-    embedded = config.engine == "grpo" and config.policy == "local"
-    if embedded and config.model_name not in EMBEDDED_MODELS:
-        raise ConfigError(
-            f"model_name={config.model_name}: the embedded policy has two models,"
-            f" {' and '.join(EMBEDDED_MODELS)}; to start from other weights, give"
-            " checkpoint=DIRECTORY; for another model, policy=tinker or engine=prime-rl, or"
-            " policy=vllm to evaluate one"
-        )
     require_no_errors(config_problems(config))
-    _require_name(config.run_name)
     config = absolute(config)
     _require_checkpoint(config)
     find_tasks(config.tasks_dir)
@@ -82,10 +75,11 @@ def request_run(config: RunConfig) -> RunRequest:
     return request
 
 
-def _require_name(name: str | None) -> None:
-    """Raise `ConfigError` for a name that can't be a directory in `logs_dir` or a word in lists."""
+def _run_name(config: RunConfig) -> Iterator[Problem]:
+    """A name that can't be a directory in `logs_dir` or a word in lists."""
+    name = config.run_name
     if name in (".", "..") or (name and ("/" in name or not name.isprintable())):
-        raise ConfigError(
+        yield error(
             f"run_name={name!a}: should be one directory's name; where it is made is logs_dir"
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,9 +19,12 @@ from tbtui.config import (
     to_json,
     to_toml,
 )
+from tbtui.config.earlier import as_now
+from tbtui.config.toml import read_toml
 from tbtui.config.trust import remember
 from tbtui.config.values import lacks_password, require_no_errors
 from tbtui.engines.request import RunRequest, config_problems
+from tbtui.invocation import to_type
 from tbtui.journal import events
 from tbtui.journal.events import (
     RunContinued,
@@ -122,6 +124,8 @@ def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConf
     """The run's own settings, and those with `settings` over them."""
     if not directory.config.is_file():
         raise RunDirectoryError(f"{directory.config}: missing; the run can't go on without it")
+    if gone := as_now(read_toml(directory.config))[1]:
+        raise ConfigError(f"{directory.config}: {gone}")
     place = [f"logs_dir={directory.path.parent}"]
     others = [each for each in settings if not each.startswith("logs_dir=")]
     own = [directory.config]
@@ -133,8 +137,8 @@ def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConf
         others.append("max_steps=default")
     elif "max_steps" in names and "n_epochs" not in names:
         others.append("n_epochs=none")
-    command = f"tbtui run --resume {shlex.quote(str(directory.path))}"
-    return old, parse_run_settings(directory.config, changed, [*others, *place], command=command)
+    line = to_type("run", "--resume", directory.path)
+    return old, parse_run_settings(directory.config, changed, [*others, *place], command=line)
 
 
 def _changed_live(directory: RunDirectory) -> dict[str, str]:

@@ -13,7 +13,6 @@ from tbtui.engines.alerts import alerting_of
 from tbtui.engines.awaiting import comes_before
 from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
-from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import PolicyRestartLimit
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST
 from tbtui.engines.prepare import PreparedRun
@@ -30,6 +29,7 @@ from tbtui.journal.events import (
     RunPhase,
     RunPhaseChanged,
 )
+from tbtui.journal.rundir import RunDirectoryError
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import PolicyError, PolicyLostError
 from tbtui.policies.registry import PolicyFactory
@@ -55,12 +55,11 @@ class Run:
         self._sleep = sleep
         self._at_once = asyncio.Event()
         """Set when a lost policy is to be made afresh now."""
-        self._engine: GrpoEngine | None = None
         self._commands = CommandQueue()
 
     def submit(self, command: Command) -> None:
         self._commands.submit(command)
-        if self._engine is None and (command.target, command.verb) == (RUN, "resume"):
+        if not self._commands.served and (command.target, command.verb) == (RUN, "resume"):
             self._at_once.set()
 
     async def run(self) -> RunEnd:
@@ -86,6 +85,8 @@ class Run:
                         "failed",
                         f"{text} it lacks is done again by --resume, once there is room",
                     )
+        except RunDirectoryError as error:  # another process was faster
+            return RunEnd("refused" if self._prepared.resumed else "failed", str(error))
         except JournalError as error:
             return RunEnd("failed", str(error))
         return end
@@ -104,7 +105,7 @@ class Run:
 
     async def _train(self, journal: JournalWriter) -> str:
         prepared = self._prepared
-        losses = PolicyRestartLimit(prepared.config.policy_restarts, prepared.directory.name)
+        losses = PolicyRestartLimit(prepared.config.policy_restarts, prepared.directory.path)
         logs = prepared.directory.path / "logs"
         logs.mkdir(exist_ok=True)
         async with contextlib.AsyncExitStack() as stack:
@@ -115,9 +116,7 @@ class Run:
             loss: PolicyLostError | None = None
             warned = False
             while True:
-                session = Session(
-                    self._prepared, self._makers, journal, log_file, self._take_commands
-                )
+                session = Session(self._prepared, self._makers, journal, log_file, self._commands)
                 down = False
                 try:
                     async with session:
@@ -139,6 +138,8 @@ class Run:
                 except PolicyLostError as error:
                     log.warning("the policy was lost", exc_info=error)
                     loss = error
+                # What was changed while it ran holds for the next one too.
+                self._prepared = dataclasses.replace(self._prepared, config=session.config)
                 await self._wait_after(loss, losses, session.trained, journal, server_down=down)
 
     async def _wait_after(
@@ -165,16 +166,6 @@ class Run:
 
     async def _slept(self, seconds: float) -> None:
         await self._sleep(seconds)
-
-    def _take_commands(self, engine: GrpoEngine | None) -> None:
-        if engine is None and self._engine is not None:
-            # What was changed while it ran holds for a next one too.
-            self._prepared = dataclasses.replace(self._prepared, config=self._engine.config)
-        self._engine = engine
-        if engine is not None:
-            engine.commands.serve(self._commands)
-        else:
-            self._commands.hold()
 
     def _answer_what_waits(self, journal: JournalWriter) -> None:
         """Refuse commands that no engine will carry out any more."""
@@ -208,4 +199,6 @@ def _reason(error: BaseException) -> str:
         return _reason(error.exceptions[0])
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror} (see log.txt)"
     return f"{type(error).__name__}: {error} (see log.txt)"

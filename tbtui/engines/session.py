@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib.metadata
 import logging
 import os
@@ -17,25 +18,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
 
-from tbtui.config import ConfigError, to_json
-from tbtui.config.values import require_no_errors
+from tbtui.config import ConfigError, RunConfig, to_json
+from tbtui.config.values import is_embedded, require_no_errors
 from tbtui.engines.awaiting import in_background, running
+from tbtui.engines.command_queue import CommandQueue
 from tbtui.engines.events_of import task_records
 from tbtui.engines.gpus import GPUS_LOST, GpuMonitor
 from tbtui.engines.grpo.checkpoint_state import fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
-from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
+from tbtui.engines.grpo.config_checks import fitted_to_model, grpo_problems, unsupported
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.engine import GrpoEngine
-from tbtui.engines.grpo.failures import UnusableTasks
-from tbtui.engines.grpo.outcome_policy import AlarmWatch, alarm_actions, outcome_policy
-from tbtui.engines.grpo.pausing import Outages, StorageGuard
+from tbtui.engines.grpo.outcome_policy import AlarmWatch, outcome_policy
+from tbtui.engines.grpo.pausing import Outages
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.recovery import continue_run, newest
+from tbtui.engines.grpo.storage_guard import StorageGuard
 from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
 from tbtui.engines.monitor import VLLM, Monitor, Roots
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.prices import expected_cost
 from tbtui.engines.task_fitness import offer
+from tbtui.engines.trials.running import RunningTrials
 from tbtui.engines.trials.steering import Pool
 from tbtui.journal.events import (
     EvalFinished,
@@ -52,6 +56,7 @@ from tbtui.policies.base import (
     Ended,
     Policy,
     PolicyError,
+    PolicyInfo,
     PolicyLostError,
     PolicyRefusedError,
 )
@@ -59,7 +64,9 @@ from tbtui.policies.registry import PolicyFactory
 from tbtui.rollout.environments.leftovers import reap_leftovers
 from tbtui.rollout.messages import EnvironmentSpec
 from tbtui.rollout.pool import WorkerPool
+from tbtui.sampling import SamplingSettings
 from tbtui.server_status import DOWN
+from tbtui.terminal import counted
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +85,10 @@ class RunPool(Pool, Protocol):
     async def stop(self) -> None: ...
 
 
-PoolFactory = Callable[[PreparedRun, TrialRunner[Any]], RunPool]
+PoolFactory = Callable[[PreparedRun, RunningTrials[Any]], RunPool]
 
 
-def worker_pool(prepared: PreparedRun, runner: TrialRunner[Any]) -> WorkerPool:
+def worker_pool(prepared: PreparedRun, runner: RunningTrials[Any]) -> WorkerPool:
     config = prepared.config
     return WorkerPool(
         config.n_workers,
@@ -115,19 +122,20 @@ class Session:
         makers: Makers,
         journal: JournalWriter,
         log_file: IO[bytes],
-        on_engine: Callable[[GrpoEngine | None], None],
+        queue: CommandQueue,
     ) -> None:
         """
         Args:
             log_file: gets what the policy writes.
-            on_engine: called with the engine that takes commands from now on, None for none.
+            queue: the run's; its commands wait while there is no engine.
         """
         self._prepared = prepared
         self._makers = makers
         self._journal = journal
-        self._on_engine = on_engine
+        self._queue = queue
         self._stack = contextlib.AsyncExitStack()
-        self._watch = AlarmWatch(alarm_actions(prepared.config.on_alarm))
+        self._watch = AlarmWatch(prepared.config.on_alarm, SamplingSettings())
+        """It knows how the policy samples once that has started."""
         self._start = StartingPoint()
         self._engine: GrpoEngine | None = None
         self._pool: RunPool | None = None
@@ -158,6 +166,11 @@ class Session:
         """The last step that the run has ever trained."""
         return max(self._start.trained, self._engine.step if self._engine else 0)
 
+    @property
+    def config(self) -> RunConfig:
+        """The settings in force."""
+        return self._engine.config if self._engine else self._prepared.config
+
     async def begin(self, *, after_loss: bool) -> list[str]:
         """Start the policy and journal how the run begins, or goes on from its last checkpoint.
 
@@ -187,14 +200,15 @@ class Session:
                 checkpoint, _ = await asyncio.to_thread(newest, self._prepared)
                 resume = checkpoint.path if checkpoint else None
             await self._start_policy(resume)
+            self._watch = AlarmWatch(config.on_alarm, _sampling_facts(config, self.policy.info))
             warnings = warnings_of(self._prepared, self.policy)
             if self._prepared.resumed or after_loss:
                 await self._go_on(after_loss)
             else:
                 self._journal.append(started_event(self._prepared, self.policy))
-                if unfit := self._prepared.unfit:
-                    self._journal.append(TasksSetAside(tasks=unfit, by="preflight"))
-                    self._start = StartingPoint(set_aside=unfit, unfit=frozenset(unfit))
+                if unusable := self._prepared.unusable:
+                    self._journal.append(TasksSetAside.of(unusable, "preflight"))
+                    self._start = StartingPoint(unusable=unusable)
         except PolicyRefusedError as error:
             if not after_loss:
                 raise ConfigError(str(error)) from error
@@ -251,40 +265,28 @@ class Session:
         cost = expected_cost(config, self.policy.info.context_limit)
         if cost is not None and not self._start.step:
             self._journal.append(Noted(level="info", text=f"cost: {cost}"))
-        outages = Outages(self._journal)
-        guard = StorageGuard(prepared.directory.path, self._journal, outages)
-        runner: TrialRunner[RunPool] = TrialRunner(
-            trial_settings(prepared, self.policy),
+        guard = StorageGuard(prepared.directory.path, self._journal, Outages(self._journal))
+        run = EngineContext(
+            fitted_to_model(config, self.policy.info),
+            prepared.split,
             self.policy,
             self._journal,
-            lambda runner: self._makers.pool(prepared, runner),
-            UnusableTasks(self._journal, config.max_unusable, self._start.set_aside),
-            outages,
-            guard.check,
+            self._start,
         )
+        make_pool = functools.partial(self._makers.pool, prepared)
+        runner = TrialRunner(run, trial_settings(prepared, self.policy), make_pool, guard)
         self._stack.push_async_callback(runner.close)
         pool = await self._stack.enter_async_context(_running(runner.pool))
         self._pool = pool
         keeper = CheckpointKeeper(
-            prepared.directory,
             self._journal,
             self.policy,
             config.keep_checkpoints,
             fixed_settings(config),
             keep_best=config.max_steps > 0,
         )
-        self._engine = GrpoEngine(
-            config,
-            prepared.split,
-            self.policy,
-            runner,
-            self._journal,
-            keeper,
-            self._watch.see,
-            self._start,
-        )
         await self._monitored(guard, "the run directory is not looked after")
-        self._on_engine(self._engine)
+        self._engine = GrpoEngine(run, runner, keeper, self._watch.see, self._queue)
         phase, detail = RunPhase.STOPPING, ""
         try:
             return await _unless(pool.failed, self._engine.run())
@@ -292,7 +294,7 @@ class Session:
             phase, detail = RunPhase.STARTING, "the policy was lost: its trials are taken down"
             raise
         finally:
-            self._on_engine(None)
+            self._queue.hold()
             self._phase(phase, detail)
 
     async def _monitored(self, monitor: Monitor | GpuMonitor | StorageGuard, lost: str) -> None:
@@ -353,7 +355,13 @@ async def _unless(failure: asyncio.Future[None], work: Coroutine[Any, Any, str])
         return await task
 
 
-_COLLAPSING_RATE = 4e-4
+def _sampling_facts(config: RunConfig, info: PolicyInfo) -> SamplingSettings:
+    return SamplingSettings(
+        config.temperature,
+        thinks=bool(info.thinks),
+        agent=config.agent,
+        embedded=is_embedded(to_json(config)),
+    )
 
 
 def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
@@ -371,12 +379,12 @@ def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
         environment_reason=prepared.environment.reason,
         tasks_dir=str(prepared.tasks_dir),
         tasks=task_records(prepared.split),
-        settings=to_json(prepared.config),
+        settings=to_json(fitted_to_model(prepared.config, policy.info)),
     )
 
 
 def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
-    config, environment = prepared.config, prepared.environment
+    config, environment = fitted_to_model(prepared.config, policy.info), prepared.environment
     return TrialSettings(
         config,
         outcome_policy(config.on_outcome),
@@ -403,29 +411,22 @@ def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
     """
     config = prepared.config
     warnings = [f"{defect.path}: {defect.message}; {defect.remedy}" for defect in prepared.defects]
+    if taken := prepared.fitness.taken():
+        warnings.append(taken)
     if summary := prepared.fitness.summary():
         done = "are tried all the same" if config.unfit_tasks == "try" else "are left out"
         warnings.append(f"{summary}; they {done}{offer(prepared.fitness)}")
     if quarantined := prepared.quarantine:
         named = "; ".join(f"{name} ({why})" for name, why in quarantined.items())
-        warnings.append(f"{len(quarantined)} tasks are in quarantine and left out: {named}")
-    if refused := prepared.split.refused:
+        warnings.append(
+            f"left out, for they are in quarantine: {counted(len(quarantined), 'task')}: {named}"
+        )
+    # Tasks that eval_tasks names are held out as asked.
+    if (refused := prepared.split.refused) and not config.eval_tasks:
         warnings.append(
             f"tasks: {len(refused)} of those that were chosen are held out and not trained on:"
             f" {', '.join(refused)}"
         )
-    warnings += outcome_policy(config.on_outcome).warnings()
     warnings += require_no_errors(grpo_problems(config))
-    if config.oversample and config.oversample_keep == "first_finished":
-        warnings.append(
-            "oversample_keep=first_finished: the first trials to finish fill a group, so short"
-            " ones are trained on more often"
-        )
-    # Measured: two of five runs at this rate fell to a fraction of what they had reached.
-    if config.policy == "local" and config.learning_rate >= _COLLAPSING_RATE:
-        warnings.append(
-            f"learning_rate={config.learning_rate:g}: from {_COLLAPSING_RATE:g} on the embedded"
-            " policy has been seen to collapse; 2e-4 learns well"
-        )
     warnings += require_no_errors(unsupported(config, policy.info))
     return warnings + list(policy.info.notes)

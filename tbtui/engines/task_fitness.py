@@ -9,15 +9,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from tbtui.config import RunConfig
-from tbtui.paths import cache_dir
+from tbtui.findings import Unusable, UnusableKind
+from tbtui.invocation import to_type
+from tbtui.paths import cache_dir, replace_file
 from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.rollout.environments.choose import (
     DOCKER_IMPORT_PATH,
@@ -27,23 +30,30 @@ from tbtui.rollout.environments.choose import (
     choose_environment,
     probe_host,
 )
-from tbtui.rollout.environments.suitability import (
-    Obstacle,
-    ObstacleKind,
-    SandboxHost,
-    container_obstacles,
-    sandbox_host,
-    sandbox_obstacles,
+from tbtui.rollout.environments.host_variables import (
+    HostVariable,
+    host_variables,
+    listed,
+    unusable_for_variables,
 )
-from tbtui.wheels.cache import REMEDY, WheelCacheError
+from tbtui.rollout.environments.suitability import (
+    SandboxHost,
+    sandbox_host,
+    unusable_in_containers,
+    unusable_in_sandbox,
+)
+from tbtui.terminal import counted
+from tbtui.wheels.cache import WheelCacheError
 
-_FORMAT = 1
+_FORMAT = 3
 _MOST_KEPT = 100_000
-_FILES = ("task.toml", "environment/Dockerfile", "environment/docker-compose.yaml", "tests/test.sh")
+_TREES = ("environment", "tests", "steps")
+_MOST_FILES = 200
+"""How many files of a task are looked at for a change."""
 
-_WORDS: Mapping[ObstacleKind, str] = {
+_WORDS: Mapping[UnusableKind, str] = {
     "compose": "{} of several containers",
-    "image": "{} with an image and no Dockerfile",
+    "image": "{} with base images that hold more than this host",
     "step": "{} with steps that it can't follow",
     "packages": "{} with packages that this host lacks",
     "fetching": "{} with steps that need a network",
@@ -51,6 +61,11 @@ _WORDS: Mapping[ObstacleKind, str] = {
     "memory": "{} for more memory than there is",
     "windows": "{} for Windows",
 }
+_OF_VARIABLES: Mapping[UnusableKind, str] = {
+    "variables": "variables that are not set here",
+    "credentials": "credentials of yours",
+}
+_NOT_BUILDING: frozenset[UnusableKind] = frozenset(["verifier", *_OF_VARIABLES])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,41 +74,78 @@ class Fitness:
 
     environment: str
     tasks: tuple[Path, ...]
-    obstacles: Mapping[Path, tuple[Obstacle, ...]] = field(default_factory=dict)
-    """Task -> what keeps it from running; tasks without an obstacle are left out."""
-
-    @property
-    def unfit(self) -> int:
-        return len(self.obstacles)
-
-    def reason(self, task: Path) -> str | None:
-        """Why a task can't be used, in one line; None: nothing is known against it."""
-        found = self.obstacles.get(task, ())
-        return found[0].text if found else None
+    unusable: Mapping[Path, tuple[Unusable, ...]] = field(default_factory=dict)
+    """Task -> all that keeps it from running; tasks that can be used are left out."""
+    variables: Mapping[Path, tuple[HostVariable, ...]] = field(default_factory=dict)
+    """Task -> the variables of this machine that it takes; tasks that take none are left out."""
 
     def summary(self) -> str | None:
         """One sentence for a person, None where all can be used."""
-        if not self.obstacles:
+        if not self.unusable:
             return None
         total = len(self.tasks)
-        firsts = Counter(found[0].kind for found in self.obstacles.values())
-        verifiers = firsts.pop("verifier", 0)
+        firsts = Counter(found[0].kind for found in self.unusable.values())
+        unbuilt = Counter({kind: n for kind, n in firsts.items() if kind not in _NOT_BUILDING})
         parts = []
-        if firsts:
-            kinds = ", ".join(_WORDS[kind].format(n) for kind, n in firsts.most_common())
-            unbuilt = firsts.total()
-            parts.append(f"{unbuilt} of {total} tasks can't be built in {self._name} ({kinds})")
-        if verifiers:
-            whose = f"of {verifiers}" + ("" if firsts else f" of {total} tasks")
+        if unbuilt:
+            kinds = ", ".join(_WORDS[kind].format(n) for kind, n in unbuilt.most_common())
+            parts.append(
+                f"{unbuilt.total()} of {counted(total, 'task')} can't be built in {self._name}"
+                f" ({kinds})"
+            )
+        if verifiers := firsts["verifier"]:
+            whose = f"of {verifiers}" + ("" if parts else f" of {counted(total, 'task')}")
             parts.append(
                 f"the verifiers {whose} need a network, or a tool that is not there"
-                f" (`{REMEDY}` fetches Python packages)"
+                f" (`{to_type('tasks', 'prefetch', self._directory)}` fetches Python packages)"
             )
+        for kind, what in _OF_VARIABLES.items():
+            if not (n := firsts[kind]):
+                continue
+            whose = str(n) if parts else f"{n} of {counted(total, 'task')}"
+            first = next(found[0].text for found in self.unusable.values() if found[0].kind == kind)
+            parts.append(f"{whose} {'needs' if n == 1 else 'need'} {what} ({first})")
         return "; ".join(parts)
+
+    @property
+    def refused(self) -> frozenset[Path]:
+        """Tasks that a trial refuses in any environment: for variables not set, or credentials."""
+        return frozenset(
+            task
+            for task, found in self.unusable.items()
+            if any(each.kind in _OF_VARIABLES for each in found)
+        )
+
+    def taken(self) -> str | None:
+        """The variables of this machine that the tasks take, set or not, in one line; None where
+        they take none."""
+        if not (n := len(self.variables)):
+            return None
+        names = listed(each for found in self.variables.values() for each in found)
+        return (
+            f"{n} of {counted(len(self.tasks), 'task')} {'takes' if n == 1 else 'take'} variables"
+            f" of this machine: {names}"
+        )
+
+    @property
+    def _directory(self) -> Path:
+        """The one that has them all, or the only task."""
+        only = self.tasks[0]
+        return only if len(self.tasks) == 1 else Path(os.path.commonpath(self.tasks))
 
     @property
     def _name(self) -> str:
         return f"the {self.environment}" if self.environment == "sandbox" else self.environment
+
+
+class _Examined(msgspec.Struct, frozen=True):
+    """What a task's files say, in the cache."""
+
+    state: str
+    """A text that changes with the files."""
+    unusable: tuple[tuple[UnusableKind, str], ...]
+    """In the sandbox."""
+    variables: tuple[HostVariable, ...]
 
 
 class _Kept(msgspec.Struct):
@@ -102,8 +154,7 @@ class _Kept(msgspec.Struct):
     format: int
     host: str
     """A digest of what the host has."""
-    tasks: dict[str, tuple[str, tuple[tuple[ObstacleKind, str], ...]]] = {}
-    """Task -> (digest of its files' times and sizes, obstacles in the sandbox)."""
+    tasks: dict[str, _Examined] = {}
 
 
 def choose_for_tasks(config: RunConfig, tasks: Sequence[Path]) -> tuple[EnvironmentChoice, Fitness]:
@@ -118,21 +169,31 @@ def choose_for_tasks(config: RunConfig, tasks: Sequence[Path]) -> tuple[Environm
     auto = config.environment_type == "auto"
     asked = None if auto else config.environment_type
     choice = choose_environment(asked, config.environment_kwargs)
-    fitness = examine(tasks, choice)
-    if auto and choice.import_path == SANDBOX_IMPORT_PATH and 2 * fitness.unfit > len(tasks):
-        containers = in_containers(tasks)
-        if containers.unfit < fitness.unfit and _docker_answers():
+    solved = config.agent == "oracle" or config.check_zeros == "first"
+    in_sandbox = choice.import_path == SANDBOX_IMPORT_PATH
+    # There the first 0 of a task is checked against its solution.
+    solution = solved or (in_sandbox and config.check_zeros == "auto")
+    allowed = config.task_credentials
+    fitness = examine(tasks, choice, solution=solution, allowed=allowed)
+    if auto and in_sandbox and 2 * len(fitness.unusable) > len(tasks):
+        containers = in_containers(tasks, solution=solved, allowed=allowed)
+        if len(containers.unusable) < len(fitness.unusable) and _docker_answers():
             docker = choose_environment("docker", config.environment_kwargs)
-            reason = f"auto: the sandbox can't serve {fitness.unfit} of {len(tasks)} tasks"
+            reason = (
+                f"auto: the sandbox can't serve {len(fitness.unusable)} of"
+                f" {counted(len(tasks), 'task')}"
+            )
             return dataclasses.replace(docker, reason=reason), containers
     return choice, fitness
 
 
 def offer(fitness: Fitness) -> str:
     """What to do about tasks that the sandbox can't serve, for the end of a sentence."""
-    if fitness.environment != "sandbox" or 2 * fitness.unfit <= len(fitness.tasks):
+    if fitness.environment != "sandbox" or 2 * len(fitness.unusable) <= len(fitness.tasks):
         return ""
-    served = len(fitness.tasks) - in_containers(fitness.tasks).unfit
+    unusable = fitness.refused | in_containers(fitness.tasks, solution=False).unusable.keys()
+    if (served := len(fitness.tasks) - len(unusable)) == 0:
+        return ""
     where = "" if _docker_answers() else " (no Docker engine answers here)"
     return f". environment_type=docker takes {served} of them{where}"
 
@@ -143,11 +204,20 @@ def _docker_answers() -> bool:
 
 
 def examine(
-    tasks: Iterable[Path], choice: EnvironmentChoice, host: SandboxHost | None = None
+    tasks: Iterable[Path],
+    choice: EnvironmentChoice,
+    host: SandboxHost | None = None,
+    *,
+    solution: bool = True,
+    allowed: Collection[str] = (),
 ) -> Fitness:
     """Read the tasks' files for what `choice` can't serve; no container starts.
 
-    Environments elsewhere than on this machine are taken to serve all.
+    Environments elsewhere than on this machine are taken to serve all that have their variables.
+
+    Args:
+        solution: Whether tasks' own solutions run, too.
+        allowed: The names of credentials that tasks may take.
 
     Raises:
         EnvironmentUnavailable: the wheel cache, which sandboxes show, can't be read.
@@ -158,52 +228,90 @@ def examine(
             here = host or sandbox_host()
         except WheelCacheError as error:
             raise EnvironmentUnavailable(str(error)) from error
-        return Fitness("sandbox", paths, _in_sandbox(paths, here))
+        known = _in_sandbox(paths, here)
+        unusable = {
+            task: tuple(Unusable(kind, text) for kind, text in each.unusable)
+            for task, each in known.items()
+        }
+        variables = {task: each.variables for task, each in known.items()}
+        return _fitness("sandbox", unusable, variables, solution, allowed)
     if choice.import_path in (DOCKER_IMPORT_PATH, PODMAN_IMPORT_PATH) or choice.type == "docker":
-        return in_containers(paths, choice.name, host)
-    return Fitness(choice.name, paths)
+        return in_containers(paths, choice.name, host, solution=solution, allowed=allowed)
+    variables = {task: host_variables(task) for task in paths}
+    return _fitness(choice.name, dict.fromkeys(paths, ()), variables, solution, allowed)
 
 
 def in_containers(
-    tasks: Sequence[Path], engine: str = "docker", host: SandboxHost | None = None
+    tasks: Sequence[Path],
+    engine: str = "docker",
+    host: SandboxHost | None = None,
+    *,
+    solution: bool = True,
+    allowed: Collection[str] = (),
 ) -> Fitness:
     """What a container engine of this machine could serve of the tasks."""
     here = host or sandbox_host()
-    found = {task: container_obstacles(task, here) for task in tasks}
-    return Fitness(engine, tuple(tasks), {task: each for task, each in found.items() if each})
+    unusable = {task: unusable_in_containers(task, here) for task in tasks}
+    variables = {task: host_variables(task) for task in tasks}
+    return _fitness(engine, unusable, variables, solution, allowed)
 
 
-def _in_sandbox(tasks: Sequence[Path], host: SandboxHost) -> dict[Path, tuple[Obstacle, ...]]:
+def _fitness(
+    environment: str,
+    unusable: Mapping[Path, tuple[Unusable, ...]],
+    variables: Mapping[Path, tuple[HostVariable, ...]],
+    solution: bool,
+    allowed: Collection[str],
+) -> Fitness:
+    found: dict[Path, tuple[Unusable, ...]] = {}
+    taken: dict[Path, tuple[HostVariable, ...]] = {}
+    for task, each in unusable.items():
+        used = tuple(v for v in variables[task] if solution or not v.of_solution)
+        kept_back = unusable_for_variables(used, os.environ, solution=solution, allowed=allowed)
+        if both := (*each, *kept_back):
+            found[task] = both
+        if used:
+            taken[task] = used
+    return Fitness(environment, tuple(unusable), found, taken)
+
+
+def _in_sandbox(tasks: Sequence[Path], host: SandboxHost) -> dict[Path, _Examined]:
     place = cache_dir() / "task-fitness.json"
     kept = _read(place, _host_digest(host))
-    found: dict[Path, tuple[Obstacle, ...]] = {}
+    found: dict[Path, _Examined] = {}
     new = False
     for task in tasks:
         name, state = str(task), _state(task)
         known = kept.tasks.get(name)
-        if known is None or known[0] != state:
-            obstacles = sandbox_obstacles(task, host)
-            kept.tasks[name] = state, tuple((each.kind, each.text) for each in obstacles)
+        if known is None or known.state != state:
+            known = _Examined(
+                state,
+                tuple((each.kind, each.text) for each in unusable_in_sandbox(task, host)),
+                host_variables(task),
+            )
+            kept.tasks[name] = known
             new = True
-        else:
-            obstacles = tuple(Obstacle(kind, text) for kind, text in known[1])
-        if obstacles:
-            found[task] = obstacles
+        found[task] = known
     if new:
         _write(place, kept)
     return found
 
 
 def _state(task: Path) -> str:
-    """A text that changes with the files that are read; a directory's time, with what is in it."""
-    parts = []
-    for name in (*_FILES, "environment", "steps"):
+    """A digest that changes with the files that are read."""
+    digest = hashlib.sha256()
+    waiting = [f"{task}/task.toml", *(f"{task}/{tree}" for tree in _TREES)]
+    for number, path in enumerate(waiting):
+        if number == _MOST_FILES:
+            break
         try:
-            status = os.stat(f"{task}/{name}")  # noqa: PTH116  four thousand tasks, six files
-            parts.append(f"{status.st_mtime_ns}:{status.st_size}")
+            status = os.stat(path)  # noqa: PTH116  thousands of tasks, many files each
+            digest.update(f"{path}:{status.st_mtime_ns}:{status.st_size}\n".encode())
+            if stat.S_ISDIR(status.st_mode):
+                waiting += sorted(entry.path for entry in os.scandir(path))
         except OSError:
-            parts.append("-")
-    return " ".join(parts)
+            digest.update(f"{path}:-\n".encode())
+    return digest.hexdigest()
 
 
 def _host_digest(host: SandboxHost) -> str:
@@ -213,6 +321,8 @@ def _host_digest(host: SandboxHost) -> str:
         sorted((each.requirements, each.python) for each in host.manifest.resolved),
         round(host.memory_mb),
         host.gpu,
+        host.internet,
+        sorted(host.programs or ()),
     )
     return hashlib.sha256(repr(known).encode()).hexdigest()
 
@@ -228,9 +338,6 @@ def _read(place: Path, host: str) -> _Kept:
 
 def _write(place: Path, kept: _Kept) -> None:
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        partial = place.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(msgspec.json.encode(kept))
-        partial.replace(place)
+        replace_file(place, msgspec.json.encode(kept))
     except OSError:  # a full or read-only disk: it is looked at anew next time
         return

@@ -15,10 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import psutil
 
 from tbtui.config import ConfigError, RunConfig, to_json
 from tbtui.journal.events import Entry, EvalFinished, StepFinished
@@ -27,6 +29,8 @@ from tbtui.journal.rundir import RunDirectory
 
 _POLL_SEC = 1.0
 _PATIENCE_SEC = 30.0
+_KILLED_SEC = 3.0
+"""For what is left to do once the process that was waited for has been killed."""
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ KINDS = ("step_finished", "eval_finished")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MetricsRow:
     """The numbers of one step, or of one evaluation."""
 
     index: int
@@ -53,7 +57,7 @@ class RowCounter:
     def __init__(self) -> None:
         self._seen: set[tuple[str, int, float]] = set()
 
-    def rows(self, entries: Iterable[Entry]) -> list[Row]:
+    def rows(self, entries: Iterable[Entry]) -> list[MetricsRow]:
         """The rows that these entries add; a step or an evaluation journalled twice is one row."""
         rows = []
         for entry in entries:
@@ -65,7 +69,7 @@ class RowCounter:
                 case _:
                     continue
             if key not in self._seen:
-                rows.append(Row(len(self._seen), event.step, entry.time, values))
+                rows.append(MetricsRow(len(self._seen), event.step, entry.time, values))
                 self._seen.add(key)
         return rows
 
@@ -78,6 +82,8 @@ def _evaluation(event: EvalFinished) -> dict[str, float]:
     }
     if event.pass_rate is not None:
         values["test/pass_rate"] = event.pass_rate
+    if event.harbor_pass_rate is not None:
+        values["test/harbor_pass_rate"] = event.harbor_pass_rate
     for kind, rate in event.by_kind.items():
         values[f"test/{kind}/pass_rate"] = rate
     for dataset, rate in event.by_dataset.items():
@@ -92,7 +98,7 @@ def _evaluation(event: EvalFinished) -> dict[str, float]:
 class Sink(Protocol):
     """Takes rows. All calls come on the tracker's thread; any error ends the tracking."""
 
-    def log(self, rows: Sequence[Row]) -> None:
+    def log(self, rows: Sequence[MetricsRow]) -> None:
         """Take rows in. The first call has all that the journal held so far, maybe none."""
 
     def close(self) -> None:
@@ -112,9 +118,15 @@ class Tracker:
         open_sink: Callable[[], Sink],
         directory: RunDirectory,
         on_failure: Callable[[str], None],
+        program: str = "",
     ) -> None:
-        """`open_sink` is called on the tracker's thread and may take its time."""
+        """
+        Args:
+            open_sink: called on the tracker's thread; may take its time.
+            program: a word in the command line of the process that the sink starts, if it does.
+        """
         self.name = name
+        self._program = program
         self._open_sink = open_sink
         self._directory = directory
         self._on_failure = on_failure
@@ -134,11 +146,26 @@ class Tracker:
         self._thread.join(patience)
         if self._thread.is_alive():
             log.error("%s did not finish within %.0f s and is left behind", self.name, patience)
+            if self._program:
+                self._end_program()
+                self._thread.join(_KILLED_SEC)
+
+    def _end_program(self) -> None:
+        """Kill the sink's process with those that it has started: wandb's library would wait for it
+        when ours wants to end, and stuck ones would outlive ours."""
+        doomed: list[psutil.Process] = []
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):
+                if any(self._program in word for word in child.cmdline()):
+                    doomed += (child, *child.children(recursive=True))
+        for process in doomed:
+            with suppress(psutil.Error):
+                process.kill()
 
     def _main(self) -> None:
         try:
             self._track()
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # wandb's library ends what it takes for a script
             log.exception("%s failed", self.name)
             self._on_failure(f"{self.name}: {_one_line(error)}; the run goes on without it")
 
@@ -170,7 +197,7 @@ def close_all(trackers: Sequence[Tracker], patience: float = _PATIENCE_SEC) -> N
 
 
 @dataclass(slots=True)
-class Progress:
+class TrackerProgress:
     """How far a run has been handed to a service that can't be asked; in the run directory.
 
     A resumed run goes on from here. A process killed between a row and this note hands that row
@@ -184,7 +211,7 @@ class Progress:
     """How many rows it was given."""
 
     @classmethod
-    def load(cls, directory: RunDirectory, name: str) -> Progress:
+    def load(cls, directory: RunDirectory, name: str) -> TrackerProgress:
         """Read the note. Raises `OSError` or `ValueError` when it can't be read."""
         path = directory.path / "trackers" / f"{name}.json"
         if not path.exists():
@@ -199,8 +226,8 @@ class Progress:
         unfinished.replace(self.path)
 
 
-def _one_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _one_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 # Sinks
@@ -211,6 +238,7 @@ TENSORBOARD = "tensorboardX"
 
 TRACKIO = "trackio"
 _MODULE = "tbtui.engines.trackio_process"
+_WANDB = "wandb-core"
 
 
 class TensorBoardSink:
@@ -229,7 +257,7 @@ class TensorBoardSink:
             before.unlink()
         self._writer = SummaryWriter(str(path), purge_step=0)
 
-    def log(self, rows: Sequence[Row]) -> None:
+    def log(self, rows: Sequence[MetricsRow]) -> None:
         for row in rows:
             for name, value in row.values.items():
                 self._writer.add_scalar(name, value, row.step, walltime=row.time)
@@ -252,7 +280,7 @@ class JsonLinesSink:
         self._unfinished: Path | None = path.with_suffix(".new")
         self._file = self._unfinished.open("w", encoding="utf-8")
 
-    def log(self, rows: Sequence[Row]) -> None:
+    def log(self, rows: Sequence[MetricsRow]) -> None:
         self._file.writelines(line(row) for row in rows)
         self._file.flush()
         if self._unfinished is not None:
@@ -263,10 +291,12 @@ class JsonLinesSink:
         self._file.close()
 
 
-def line(row: Row) -> str:
+def line(row: MetricsRow) -> str:
     """A row as one line of JSON, its end included."""
     values = {name: v if math.isfinite(v) else None for name, v in row.values.items()}
-    return json.dumps({"step": row.step, "time": round(row.time, 3), **values}) + "\n"
+    place = {"step": row.step, "time": round(row.time, 3)}
+    # A metric may have such a name, too: another trainer's.
+    return json.dumps(place | values | place) + "\n"
 
 
 class WandbSink:
@@ -283,17 +313,24 @@ class WandbSink:
         import wandb
 
         self._wandb = wandb
-        self._progress = Progress.load(directory, "wandb")
+        self._progress = TrackerProgress.load(directory, "wandb")
         again = bool(self._progress.id)
-        self._run = wandb.init(
-            project=project,
-            name=name,
-            id=self._progress.id or None,
-            resume="allow" if again else None,
-            dir=str(directory.path),
-            config=config,
-            settings=wandb.Settings(console="off", silent=True),
-        )
+        quiet = wandb.Settings(console="off", silent=True)
+        # Before anything else: it would ask for a key on the terminal, and read what is typed.
+        wandb.setup(settings=quiet)
+        with ExitStack() as failing:
+            # Else its library would wait for a server that doesn't answer when our process ends.
+            failing.callback(wandb.teardown)
+            self._run = wandb.init(
+                project=project,
+                name=name,
+                id=self._progress.id or None,
+                resume="allow" if again else None,
+                dir=str(directory.path),
+                config=config,
+                settings=quiet,
+            )
+            failing.pop_all()
         if again and not self._run.offline:
             self._progress.rows = self._run.starting_step
         self._progress.id = self._run.id
@@ -301,7 +338,7 @@ class WandbSink:
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
 
-    def log(self, rows: Sequence[Row]) -> None:
+    def log(self, rows: Sequence[MetricsRow]) -> None:
         new = [row for row in rows if row.index >= self._progress.rows]
         for row in new:
             self._run.log({**row.values, "step": row.step}, step=row.index)
@@ -310,8 +347,10 @@ class WandbSink:
             self._progress.save()
 
     def close(self) -> None:
-        self._run.finish()
-        self._wandb.teardown()  # its service process would stay as long as ours
+        try:
+            self._run.finish()
+        finally:
+            self._wandb.teardown()  # its service process would stay as long as ours
 
 
 class TrackioError(Exception):
@@ -324,7 +363,7 @@ class TrackioSink:
     def __init__(
         self, project: str, name: str, config: dict[str, Any], directory: RunDirectory
     ) -> None:
-        self._progress = Progress.load(directory, "trackio")
+        self._progress = TrackerProgress.load(directory, "trackio")
         logs = directory.path / "logs"
         logs.mkdir(exist_ok=True)
         self._log = logs / "trackio.log"
@@ -340,7 +379,7 @@ class TrackioSink:
         self._send({"project": project, "name": name, "config": config})
         self._progress.id = name
 
-    def log(self, rows: Sequence[Row]) -> None:
+    def log(self, rows: Sequence[MetricsRow]) -> None:
         new = [row for row in rows if row.index >= self._progress.rows]
         for row in new:
             finite = {name: value for name, value in row.values.items() if math.isfinite(value)}
@@ -399,8 +438,8 @@ def trackers_for(
     """
     path, settings = directory.path, to_json(config)
 
-    def tracker(name: str, open_sink: Callable[[], Sink]) -> Tracker:
-        return Tracker(name, open_sink, directory, on_failure)
+    def tracker(name: str, open_sink: Callable[[], Sink], program: str = "") -> Tracker:
+        return Tracker(name, open_sink, directory, on_failure, program)
 
     trackers = [tracker("metrics.jsonl", lambda: JsonLinesSink(path / "metrics.jsonl"))]
     if config.tensorboard:
@@ -408,13 +447,14 @@ def trackers_for(
     if wandb_project := config.wandb_project:
         name = config.wandb_name or directory.name
         trackers.append(
-            tracker("wandb", lambda: WandbSink(wandb_project, name, settings, directory))
+            tracker("wandb", lambda: WandbSink(wandb_project, name, settings, directory), _WANDB)
         )
     if trackio_project := config.trackio_project:
         trackers.append(
             tracker(
                 "trackio",
                 lambda: TrackioSink(trackio_project, directory.name, settings, directory),
+                _MODULE,
             )
         )
     return trackers

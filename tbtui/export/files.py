@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -22,7 +20,7 @@ from tbtui.journal.timeline import find_trial
 from tbtui.paths import PathError, expanded
 from tbtui.view.chart_files import ChartFormat, chart_file_name, chart_text, write_chart
 from tbtui.view.charts import ChartReader, ChartRequest, available
-from tbtui.view.exports import ExportFormat, file_name
+from tbtui.view.exports import ExportFormat, file_name, require_free, write_export
 
 
 def export(
@@ -110,18 +108,8 @@ def export_trial(
         JournalError: the journal can't be read.
     """
     path = expanded(path)
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} is there already; choose another name")
-    text = rendered(read_trial(run, trial, advantages), format)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-        partial.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise UserError(f"{path}: can't be written ({error.strerror or error})") from error
+    require_free(path, overwrite=overwrite)
+    write_export(path, rendered(read_trial(run, trial, advantages), format), overwrite=overwrite)
 
 
 def rendered(record: TrialRecord, format: ExportFormat) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tbtui.errors import UserError
-from tbtui.export.record import Call, TrialRecord
+from tbtui.export.record import CallRecord, TrialRecord
 from tbtui.journal.database import is_time
 from tbtui.journal.events import ToolUse
 from tbtui.paths import MOST_RECORDED, read_plain
@@ -77,7 +77,7 @@ def _steps(record: TrialRecord) -> list[dict[str, Any]]:
     return [{"step_id": number, **step} for number, step in enumerate(steps, start=1)]
 
 
-def _step(call: Call) -> dict[str, Any]:
+def _step(call: CallRecord) -> dict[str, Any]:
     turn = call.turn
     if turn.purpose == PERSON:
         return {
@@ -132,12 +132,12 @@ def _tool_call(call: ToolUse) -> dict[str, Any]:
     """A call of one of the agent's own tools; a model's server may give what is no JSON object."""
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (RecursionError, msgspec.DecodeError):
         arguments = {"arguments": call.arguments}
     return {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments}
 
 
-def _metrics(call: Call) -> dict[str, Any]:
+def _metrics(call: CallRecord) -> dict[str, Any]:
     turn, sample = call.turn, call.sample
     if sample is None:
         return _known(
@@ -151,7 +151,7 @@ def _metrics(call: Call) -> dict[str, Any]:
         cached_tokens=turn.cached_tokens,
         prompt_token_ids=list(sample.prompt_ids),
         completion_token_ids=list(sample.completion_ids),
-        logprobs=sample.logprobs.tolist(),
+        logprobs=sample.logprobs.tolist() if sample.has_logprobs else None,
     )
 
 
@@ -224,7 +224,7 @@ def json_lines(record: TrialRecord) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _row(record: TrialRecord, call: Call) -> dict[str, Any]:
+def _row(record: TrialRecord, call: CallRecord) -> dict[str, Any]:
     queued, finished = record.queued, record.transcript.finished
     turn, sample = call.turn, call.sample
     return {
@@ -244,7 +244,7 @@ def _row(record: TrialRecord, call: Call) -> dict[str, Any]:
         "command_seconds": turn.command_seconds,
         "prompt_ids": None if sample is None else list(sample.prompt_ids),
         "completion_ids": None if sample is None else list(sample.completion_ids),
-        "logprobs": None if sample is None else sample.logprobs.tolist(),
+        "logprobs": sample.logprobs.tolist() if sample and sample.has_logprobs else None,
         "pieces": None if sample is None else list(sample.pieces),
         "new_in_prompt": None if sample is None else sample.prompt_text,
         "stop_reason": None if sample is None else sample.stop_reason,

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from tbtui.export.record import Call, TrialRecord
+from tbtui.export.record import CallRecord, TrialRecord
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.drawing.text import clock_time, number, visible, visible_lines
-from tbtui.ui.terminal.recordings import ReadLimit, Recording
+from tbtui.ui.terminal.recordings import ReadLimit, RecordingReader
 from tbtui.view.prompt import asks
 from tbtui.view.transcript import PERSON
 
@@ -98,7 +98,7 @@ def _turns(record: TrialRecord) -> Iterator[str]:
         yield from _turn(call, shown[index], call.turn.started_at - began)
 
 
-def _turn(call: Call, frame: str, since: float) -> Iterator[str]:
+def _turn(call: CallRecord, frame: str, since: float) -> Iterator[str]:
     turn = call.turn
     if turn.purpose == PERSON:
         yield f"<section>\n<h2>✎ {_line(turn.plan)} typed</h2>\n"
@@ -137,9 +137,13 @@ def _turn(call: Call, frame: str, since: float) -> Iterator[str]:
     yield "</section>\n"
 
 
-def _tokens(call: Call) -> Iterator[str]:
+def _tokens(call: CallRecord) -> Iterator[str]:
     assert call.sample is not None
     count = len(call.sample.pieces)
+    if not call.sample.has_logprobs:
+        yield f"<details><summary>{count} tokens, without log-probabilities</summary>"
+        yield f"<pre class=wrap>{_block(''.join(call.sample.pieces))}</pre></details>\n"
+        return
     yield f"<details><summary>{count} tokens by -log p</summary><pre class=wrap>"
     for piece, logprob in zip(call.sample.pieces, call.sample.logprobs.tolist(), strict=True):
         level = sum(1 for bound in _HEAT if -logprob > bound)
@@ -177,11 +181,11 @@ def _frames(run: RunDirectory, trial: str, times: Sequence[float]) -> list[str]:
 
     Empty where nothing was recorded by then.
     """
-    with closing(Recording(run.recording(trial))) as recording:
+    with closing(RecordingReader(run.recording(trial))) as recording:
         return [_frame(recording, ReadLimit(time, times[0])) for time in times]
 
 
-def _frame(recording: Recording, moment: ReadLimit) -> str:
+def _frame(recording: RecordingReader, moment: ReadLimit) -> str:
     while recording.advance(moment):
         pass
     screen = recording.screen

@@ -19,7 +19,7 @@ from tbtui.view.transcript import Transcript, TurnView
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallRecord:
     """One model call, with its tokens where the journal has them."""
 
     turn: TurnView
@@ -33,7 +33,7 @@ class TrialRecord:
     queued: TrialQueued
     queued_at: float
     """Seconds since the epoch."""
-    calls: tuple[Call, ...]
+    calls: tuple[CallRecord, ...]
     transcript: Transcript
     advantage: float | None
     """None: not scored, or it has no part in training."""
@@ -120,7 +120,7 @@ def read_advantages(run: RunDirectory) -> dict[str, float | None]:
     return found
 
 
-def _calls(transcript: Transcript, reader: JournalReader) -> tuple[Call, ...]:
+def _calls(transcript: Transcript, reader: JournalReader) -> tuple[CallRecord, ...]:
     known = [turn.sample for turn in transcript.turns if turn.sample is not None]
     samples = reader.calls_until(max(known)) if known else []
     # Both are in the order of the calls.
@@ -128,7 +128,8 @@ def _calls(transcript: Transcript, reader: JournalReader) -> tuple[Call, ...]:
     if known and not by_id:
         by_id = {each: _call(each, reader) for each in known}
     return tuple(
-        Call(turn, None if turn.sample is None else by_id[turn.sample]) for turn in transcript.turns
+        CallRecord(turn, None if turn.sample is None else by_id[turn.sample])
+        for turn in transcript.turns
     )
 
 

@@ -47,7 +47,7 @@ def is_person(actor: str) -> bool:
 class Command:
     """A request to the engine, written to the journal before it is carried out.
 
-    Nobody is answered directly: what came of it is read from the journal.
+    It gets no direct answer: what came of it is read from the journal.
     """
 
     verb: CommandVerb

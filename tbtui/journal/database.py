@@ -85,7 +85,7 @@ class Database:
             for file in _files(run):
                 require_plain(file)
             self._most = 1 + (_STEPS_AT_LEAST + _STEPS_A_BYTE * self._size()) // _BETWEEN
-            self._db = sqlite3.connect(_address(run), uri=True)
+            self._db = sqlite3.connect(address(run), uri=True)
         except OSError as error:
             raise JournalError(f"{error.filename}: can't be read ({error.strerror})") from error
         except sqlite3.Error as error:
@@ -217,10 +217,11 @@ def _as_far_as_it_goes(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
-def _address(run: RunDirectory) -> str:
+def address(run: RunDirectory) -> str:
+    """What SQLite opens to read the journal."""
     # Not the bare path: in an address `#`, `?` and `%` have a meaning.
-    address = f"{run.database.absolute().as_uri()}?mode=ro"
-    return f"{address}&immutable=1" if _at_rest(run) else address
+    found = f"{run.database.absolute().as_uri()}?mode=ro"
+    return f"{found}&immutable=1" if _at_rest(run) else found
 
 
 def _at_rest(run: RunDirectory) -> bool:

@@ -114,7 +114,10 @@ class Demonstrations:
 
     def readable(self) -> tuple[list[Demonstration], list[DemonstrationError]]:
         """Those that can be read, the oldest first, and why others can't be."""
-        found, problems = [], []
+        found: list[Demonstration] = []
+        problems: list[DemonstrationError] = []
+        if self.directory.is_symlink():
+            return [], [self._is_link()]
         for file in sorted(self.directory.glob(f"*{_SUFFIX}")):
             try:
                 found.append(_read(file))
@@ -153,11 +156,16 @@ class Demonstrations:
         content = msgspec.json.format(msgspec.json.encode(demonstration), indent=1)
         # Thousands of ids, each in a line of its own, are in the way of a person with an editor.
         content = _IDS.sub(lambda found: b" ".join(found[0].split()), content)
+        if self.directory.is_symlink():
+            raise self._is_link()
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
             replace_file(path, content)
         except OSError as error:
             raise DemonstrationError(f"{path}: {error.strerror}") from error
+
+    def _is_link(self) -> DemonstrationError:
+        return DemonstrationError(f"{self.directory}: a link, which is not followed")
 
     def _file(self, id: str) -> Path:
         return self.directory / f"{id}{_SUFFIX}"
@@ -168,7 +176,7 @@ def _read(path: Path) -> Demonstration:
         found = msgspec.json.decode(read_plain(path), type=Demonstration)
     except OSError as error:
         raise DemonstrationError(f"{path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise DemonstrationError(f"{path}: no demonstration: {error}") from error
     if not _NAME.fullmatch(found.id) or found.id != path.stem:
         raise DemonstrationError(f"{path}: it is of {found.id!r}; a file has the name of its trial")
@@ -217,6 +225,8 @@ def read_answer(text: str) -> DemonstratedAnswer:
         raise DemonstrationError(
             f"the answer is no JSON: {error.msg} (line {error.lineno}, column {error.colno})"
         ) from error
+    except (RecursionError, ValueError) as error:  # thousands of brackets, or of digits
+        raise DemonstrationError(f"the answer can't be read: {error}") from error
     raise DemonstrationError("the answer is no JSON object")
 
 

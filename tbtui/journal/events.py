@@ -9,28 +9,30 @@ A long module because it is one table of declarations, so that every event has t
 
 from __future__ import annotations
 
-import json
 import math
 import numbers
 import re
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
+import msgspec.inspect
 
+from tbtui.findings import Rule, Unusable, UnusableKind
 from tbtui.journal.commands import Typed
 from tbtui.outcomes import Outcome as Outcome
 from tbtui.server_status import ServerStatus
-from tbtui.vocabulary import AlarmName as AlarmName
 from tbtui.vocabulary import BudgetUnit, TaskSampling, is_reward
 from tbtui.vocabulary import CommandVerb as CommandVerb
 from tbtui.vocabulary import Disposition as Disposition
 from tbtui.vocabulary import OutageKind as OutageKind
 from tbtui.vocabulary import Purpose as Purpose
 from tbtui.vocabulary import RunPhase as RunPhase
-from tbtui.vocabulary import SuspectName as SuspectName
 from tbtui.vocabulary import TrialPhase as TrialPhase
 
 RunStatus = Literal["finished", "failed", "interrupted"]
@@ -226,8 +228,8 @@ class TrialQueued(TrialEvent, frozen=True, kw_only=True):
     step: int
     purpose: Purpose
     attempt: int = 1
-    budget_sec: float
-    """Active time that the agent has; pauses don't count."""
+    budget_sec: float | None
+    """Active time that the agent has; pauses don't count. None: there is no limit."""
     parent: str = ""
     """The trial that it forks, of this run or, by `ForksStarted`, of another; empty: none."""
     fork_turn: int = 0
@@ -332,6 +334,18 @@ class TurnStarted(TrialEvent, frozen=True, kw_only=True):
     turn: int
     purpose: str = "turn"
     """Else what this call in between is for: a step of summarising the history after `turn`."""
+    prompt: str = ""
+    """What is new in its prompt, as text; empty where that is not known yet."""
+
+
+class TurnWriting(TrialEvent, frozen=True, kw_only=True):
+    """The policy has drawn more of its answer, which comes whole with `TurnSampled`."""
+
+    turn: int
+    before: int
+    """Tokens drawn before these; 0: the answer begins anew."""
+    tokens: int
+    text: str
 
 
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -364,7 +378,7 @@ class TurnSampled(TrialEvent, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     mean_logprob: float | None
-    """None where `sample` is, as of all that the tokens tell."""
+    """None where `sample` is, like all that comes of tokens, or where the server gives none."""
     min_logprob: float | None
     stop_reason: Literal["stop", "length"]
     weights_version: int | None
@@ -375,6 +389,13 @@ class TurnSampled(TrialEvent, frozen=True, kw_only=True):
 
 class TurnAbandoned(TrialEvent, frozen=True, kw_only=True):
     """The agent didn't wait for the answer of this turn, or didn't take it."""
+
+    turn: int
+
+
+class SideCall(TrialEvent, frozen=True, kw_only=True):
+    """The call of this turn has no tools, beside a conversation that has them: it asks for a title,
+    a summary, a check."""
 
     turn: int
 
@@ -415,7 +436,10 @@ class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
     """Installing the agent and its terminal."""
     sampling: float = 0.0
     commands: float = 0.0
+    delayed: float = 0.0
+    """Its model's answer was held back: by a pace, or while the server could not answer."""
     paused: float = 0.0
+    """Somebody paused it, or the run."""
     verifying: float = 0.0
     teardown: float = 0.0
 
@@ -425,7 +449,7 @@ class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def active(self) -> float:
-        """All in which it was neither queued nor paused."""
+        """All in which it was neither queued, delayed nor paused."""
         return (
             self.build + self.setup + self.sampling + self.commands + self.verifying + self.teardown
         )
@@ -447,8 +471,13 @@ class TrialFinished(TrialEvent, frozen=True, kw_only=True):
     """What the verifier said, untouched; None when it never spoke."""
     reward: float | None
     """What training may use; None is *no reward*, never zero."""
+    earned: float | None = None
+    """What the verdict would be worth to the policy, whatever a person did in the trial: no more
+    than 0 where the end was not clean. None where there is none, and in older journals."""
     turns: int
     seconds: PhaseSeconds
+    ended_at: float = 0.0
+    """In seconds since the epoch; 0 in older journals."""
     verifier_output: str = ""
 
     def __post_init__(self) -> None:
@@ -505,6 +534,26 @@ class TasksSetAside(Event, frozen=True, kw_only=True):
     """Task -> one line that says why."""
     by: Literal["preflight", "trial"]
     """Found before the first trial, or by one."""
+    kinds: dict[str, UnusableKind] = {}
+    """Task -> what of it can't be used; of older journals empty."""
+
+    @classmethod
+    def of(
+        cls, unusable: Mapping[str, Unusable], by: Literal["preflight", "trial"]
+    ) -> TasksSetAside:
+        return cls(
+            tasks={task: each.text for task, each in unusable.items()},
+            by=by,
+            kinds={task: each.kind for task, each in unusable.items()},
+        )
+
+    @property
+    def unusable(self) -> dict[str, Unusable]:
+        """Task -> why it can't be used."""
+        return {
+            task: Unusable(self.kinds.get(task, "unknown"), text, self.by)
+            for task, text in self.tasks.items()
+        }
 
 
 class TrialExcluded(TrialEvent, frozen=True, kw_only=True):
@@ -567,7 +616,7 @@ class GroupScored(Event, frozen=True, kw_only=True):
 
 
 class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
-    suspect: SuspectName
+    suspect: Rule
     why: str
     """One line with the figures."""
 
@@ -628,10 +677,23 @@ class ReviewClosed(Event, frozen=True, kw_only=True):
     reason: str = ""
 
 
+FORMER_METRICS: Mapping[str, str] = MappingProxyType({"optim/surprise": "optim/neg_logprob"})
+"""Name of a step's metric in journals of earlier versions -> its name now."""
+
+
+def current_metric(name: str) -> str:
+    """A metric's name now, whichever version wrote it."""
+    return FORMER_METRICS.get(name, name)
+
+
 class StepFinished(Event, frozen=True, kw_only=True):
     step: int
     weights_version: int
     metrics: dict[str, float]
+
+    def __post_init__(self) -> None:
+        metrics = {current_metric(name): value for name, value in self.metrics.items()}
+        msgspec.structs.force_setattr(self, "metrics", metrics)
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -654,11 +716,17 @@ class EvalFinished(Event, frozen=True, kw_only=True):
     by_kind: dict[str, float]
     by_dataset: dict[str, float] = {}
     """Empty where the run has one data set."""
+    trials_by_kind: dict[str, int] = {}
+    """Scored trials behind each rate of `by_kind`; empty in a journal of an earlier version."""
+    trials_by_dataset: dict[str, int] = {}
     pass_at: dict[int, Estimate] = {}
     """k -> share of tasks that k attempts solve at least once; mean over tasks."""
     by_task: dict[str, float] = {}
     mean_reward: float | None = None
     """Mean over scored trials; differs from the pass rate where verifiers give partial rewards."""
+    harbor_pass_rate: float | None = None
+    """The pass rate if every verdict counted, however its trial ended, as Harbor counts them; None:
+    the verdicts are not known."""
     unscored_tasks: int = 0
     """Tasks none of whose trials was scored: they are in no rate."""
     metrics: dict[str, float] = {}
@@ -690,7 +758,7 @@ class BestCheckpoint(Event, frozen=True, kw_only=True):
 class AlarmRaised(Event, frozen=True, kw_only=True):
     """Training looks wrong, by these numbers."""
 
-    alarm: AlarmName
+    alarm: Rule
     step: int
     text: str
     """One line: what, how much, against what."""
@@ -794,8 +862,8 @@ class DemonstrationsTrained(Event, frozen=True, kw_only=True):
 
     step: int
     demonstrations: tuple[str, ...]
-    loss: float
-    """Nats a token, before the step."""
+    loss: float | None
+    """Nats a token, before the step; None: it is no number."""
     weight: float
 
 
@@ -944,8 +1012,10 @@ AnyEvent = (
     | TurnsValued
     | TrialPhaseChanged
     | TurnStarted
+    | TurnWriting
     | TurnSampled
     | TurnAbandoned
+    | SideCall
     | TurnParsed
     | TurnObserved
     | TrialFinished
@@ -1009,6 +1079,8 @@ def _plain(value: object) -> object:
     raise NotImplementedError(f"no JSON for {type(value).__name__}")
 
 
+_LARGEST_INTEGER = 10**4200
+"""No reader takes a number of 4,300 digits or more."""
 _UNREADABLE = (msgspec.DecodeError, RecursionError, TypeError, ValueError)
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
@@ -1039,20 +1111,20 @@ class Entry:
 
 
 def encode(event: AnyEvent) -> str:
-    """All of an event but its kind, as JSON.
+    """All of an event but its kind, as JSON that `decode` reads.
 
-    A lone surrogate, which no reader could show, becomes a question mark; what is not a number
-    becomes null. Among metrics it is left out: a trainer's loss may be none, which must not make
-    the journal unreadable.
+    What no reader could take is mended: see `fields_of`; and texts are cut where all together are
+    longer than a journal's row may be.
     """
-    fields = msgspec.structs.asdict(event)
     try:
-        if metrics := fields.get("metrics"):
-            fields["metrics"] = {k: v for k, v in metrics.items() if math.isfinite(v)}
-        return _ENCODER.encode(fields).decode()
-    except (UnicodeEncodeError, OverflowError):
-        plain = msgspec.to_builtins(fields, enc_hook=_plain, str_keys=True)
-        return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace").decode()
+        body = _ENCODER.encode(msgspec.structs.asdict(event))
+        # Read once before it is written: nothing can be looked up again.
+        _decoder(event.kind).decode(body)
+    except (OverflowError, *_UNREADABLE):
+        body = _ENCODER.encode(_fields(event))
+    if len(body) > LONGEST_BODY:
+        body = _shortened(_fields(event))
+    return body.decode()
 
 
 def decode(kind: str, body: str | bytes) -> AnyEvent:
@@ -1080,6 +1152,97 @@ def decode_any(line: bytes) -> AnyEvent:
 
 
 def fields_of(event: AnyEvent) -> dict[str, Any]:
-    """All of an event, its kind first, in types that JSON has."""
-    fields: dict[str, Any] = msgspec.to_builtins(event, enc_hook=_plain, str_keys=True)
-    return fields
+    """All of an event, its kind first, in types that JSON has, as `decode_any` reads them.
+
+    A lone surrogate, which no reader could show, becomes a question mark. What is not a number,
+    or is infinite, becomes null where that is allowed, and is left out of a table of numbers: a
+    trainer's loss may be none, which must not make the journal unreadable. Elsewhere, where
+    nothing but tbtui itself has measured it, the nearest number takes its place.
+    """
+    return {"kind": event.kind, **_fields(event)}
+
+
+def _fields(event: AnyEvent) -> dict[str, Any]:
+    fields = msgspec.to_builtins(msgspec.structs.asdict(event), enc_hook=_plain, str_keys=True)
+    readable: dict[str, Any] = _readable(fields, _shape(event.kind))
+    return readable
+
+
+@cache
+def _shape(kind: str) -> msgspec.inspect.Type:
+    return msgspec.inspect.type_info(EVENT_TYPES[kind])
+
+
+def _readable(value: Any, shape: msgspec.inspect.Type) -> Any:
+    """A value, in types that JSON has, such as a reader of this type takes it."""
+    match shape, value:
+        case _, str():
+            return _encodable(value)
+        case msgspec.inspect.UnionType(), _:
+            other = next(t for t in shape.types if not isinstance(t, msgspec.inspect.NoneType))
+            return _readable(value, other) if _is_number(value, other) else None
+        case ((msgspec.inspect.StructType() | msgspec.inspect.DataclassType()), dict()):
+            types = {field.encode_name: field.type for field in shape.fields}
+            return {name: _readable(each, types[name]) for name, each in value.items()}
+        case msgspec.inspect.DictType(), dict():
+            return {
+                _encodable(name): _readable(each, shape.value_type)
+                for name, each in value.items()
+                if isinstance(shape.value_type, msgspec.inspect.AnyType)
+                or _is_number(each, shape.value_type)
+            }
+        case msgspec.inspect.VarTupleType(), list() | tuple():
+            return [_readable(each, shape.item_type) for each in value]
+        case msgspec.inspect.AnyType(), dict():
+            return {_encodable(name): _readable(each, shape) for name, each in value.items()}
+        case msgspec.inspect.AnyType(), list() | tuple():
+            return [_readable(each, shape) for each in value]
+    if _is_number(value, shape):
+        return value
+    match shape:
+        case msgspec.inspect.FloatType():
+            most = sys.float_info.max
+            return most if value > 0 else -most if value < 0 else 0.0
+        case msgspec.inspect.IntType():
+            return _LARGEST_INTEGER if value > 0 else -_LARGEST_INTEGER
+    return None
+
+
+def _is_number(value: object, shape: msgspec.inspect.Type) -> bool:
+    """Whether readers of this type take the value, if it is one for numbers."""
+    match value:
+        case float():
+            return math.isfinite(value)
+        case int() if isinstance(shape, msgspec.inspect.FloatType):
+            return abs(value) <= sys.float_info.max
+        case int():
+            return abs(value) <= _LARGEST_INTEGER
+    return True
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+LONGEST_BODY = 30 << 20
+"""Bytes of an event as JSON; readers take no value of more than 32 MiB."""
+
+
+def _shortened(fields: dict[str, Any]) -> bytes:
+    """Fields as JSON, the middle of long texts left out, as short ones as it takes."""
+    for most in (1 << 20, 1 << 14, 1 << 8):
+        body = _ENCODER.encode(_cut(fields, most))
+        if len(body) <= LONGEST_BODY:
+            break
+    return body
+
+
+def _cut(value: Any, most: int) -> Any:
+    match value:
+        case str() if len(value) > most:
+            return f"{value[: most // 2]}[...]{value[-most // 2 :]}"
+        case dict():
+            return {name: _cut(each, most) for name, each in value.items()}
+        case list() | tuple():
+            return [_cut(each, most) for each in value]
+    return value

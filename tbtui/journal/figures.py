@@ -1,6 +1,6 @@
-"""Figures and words that several readers of a journal need alike.
+"""Figures that several readers of a journal need alike.
 
-Planned steps, time without a process, held-out pass rates, money.
+Planned steps, time without a process, tasks' chances to be drawn.
 """
 
 from __future__ import annotations
@@ -10,17 +10,8 @@ from dataclasses import dataclass, field
 from math import ceil, fsum
 from typing import Any
 
-from tbtui.journal.events import (
-    AlertSent,
-    BudgetReached,
-    Entry,
-    EvalFinished,
-    RunContinued,
-    RunPhase,
-    RunPhaseChanged,
-    RunStarted,
-)
-from tbtui.vocabulary import UNTRIED_SHARE, BudgetUnit
+from tbtui.journal.events import Entry, RunContinued, RunPhase, RunPhaseChanged, RunStarted
+from tbtui.vocabulary import UNTRIED_SHARE
 
 
 def total_steps(max_steps: int | None, n_epochs: int | None, tasks: int, batch_size: int) -> int:
@@ -45,10 +36,10 @@ def total_steps(max_steps: int | None, n_epochs: int | None, tasks: int, batch_s
 def planned_steps(settings: Mapping[str, Any], train_tasks: int) -> int:
     """`total_steps` by the settings that a journal has; 0 where they don't say."""
     epochs = settings.get("n_epochs") if train_tasks else None
-    batch = int(settings.get("batch_size", 1))
     try:
+        batch = int(settings.get("batch_size") or 1)
         return total_steps(settings.get("max_steps"), epochs, max(1, train_tasks), batch)
-    except ValueError:
+    except (OverflowError, TypeError, ValueError):
         return 0
 
 
@@ -57,10 +48,6 @@ SAMPLING_SPEED = "perf/sampling_tokens_per_sec"
 TRAINING_SPEED = "perf/training_tokens_per_sec"
 """Metric: tokens of trained sequences, prompts included, by the time that gradients and optimiser
 steps took."""
-
-
-def reward_text(reward: float | None) -> str:
-    return "none" if reward is None else f"{reward:g}"
 
 
 Gap = tuple[float, float]
@@ -105,68 +92,6 @@ class Downtime:
         self._latest = entry.time
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """One evaluation."""
-
-    step: int
-    rate: float | None
-    """Pass rate, over the tasks that have a scored trial; None: no task has."""
-    tasks: int
-    """Those that have; 0 where the journal says nothing of single tasks."""
-    unscored_tasks: int
-    trials: int
-    mean_reward: float | None
-
-    @classmethod
-    def of(cls, event: EvalFinished) -> HeldOut:
-        return cls(
-            event.step,
-            event.pass_rate,
-            len(event.by_task),
-            event.unscored_tasks,
-            event.scored + event.unscored,
-            event.mean_reward,
-        )
-
-    @property
-    def coverage(self) -> str:
-        """`of 4 of 11 tasks; 7 unscored`; empty where the rate is of all."""
-        if not self.unscored_tasks or self.rate is None:
-            return ""
-        return f"of {self.tasks} of {self.tasks + self.unscored_tasks} tasks" + (
-            f"; {self.unscored_tasks} unscored"
-        )
-
-    @property
-    def words(self) -> str:
-        """`0.25 of 4 of 11 tasks; 7 unscored`."""
-        if self.rate is None:
-            tasks = self.unscored_tasks
-            return f"unscored ({tasks} task{'s' * (tasks != 1)})" if tasks else "unscored"
-        return f"{self.rate:.2f} {self.coverage}".rstrip()
-
-
-def pass_rates_in_words(first: HeldOut, last: HeldOut) -> str:
-    """`held-out pass rate 0.33 → 0.85`, or that of the one there is."""
-    if last.trials == 1:
-        # Nothing to take a rate of.
-        reward = last.rate if last.mean_reward is None else last.mean_reward
-        return "one trial, unscored" if reward is None else f"one trial, reward {reward:g}"
-    if first == last:
-        return f"held-out pass rate {last.words}"
-    if first.rate is not None and first.coverage == last.coverage:
-        return f"held-out pass rate {first.rate:.2f} → {last.words}"
-    return f"held-out pass rate {first.words} → {last.words}"
-
-
-def dollars(usd: float) -> str:
-    """US dollars, in cents; less than ten cents with two significant digits."""
-    if usd == 0 or usd >= 0.1:
-        return f"${usd:,.2f}"
-    return f"${usd:.2g}" if usd >= 1e-4 else "<$0.0001"
-
-
 def task_shares(
     weights: Mapping[str, float], floor: float, untried: Mapping[str, float]
 ) -> dict[str, float]:
@@ -186,33 +111,3 @@ def task_shares(
         + ((1 - uniform - first) * weight / total if total else 0.0)
         for task, weight in weights.items()
     }
-
-
-def weight_words(factor: float, pinned: bool) -> str:
-    """What somebody wants of a task: `muted`, `weight x 2`, `in every batch`."""
-    words = "in every batch" if pinned else "muted" if factor == 0 else f"weight x {factor:g}"
-    return f"{words}, weight x {factor:g}" if pinned and factor != 1 else words
-
-
-def budget_text(unit: BudgetUnit, amount: float) -> str:
-    """An amount of what a budget counts: `$2.10`, `1.5 hours`, `1,200 rollouts`."""
-    match unit:
-        case "dollars":
-            return dollars(amount)
-        case "hours":
-            return f"{amount:.3g} hours"
-        case _:
-            return f"{amount:,.0f} {unit}"
-
-
-def budget_words(event: BudgetReached) -> str:
-    """`$8.10 of $10.00 spent (81%)`, and what follows from that."""
-    spent, limit = budget_text(event.budget, event.spent), budget_text(event.budget, event.limit)
-    then = ": the run ends with what is paid for" if event.ends else ""
-    return f"{spent} of {limit} spent ({event.spent / event.limit:.0%}){then}"
-
-
-def undelivered_words(event: AlertSent) -> str:
-    """`the alert of the alarm did not reach hooks.example.org: refused (5 tries)`."""
-    tries = f"{event.tries} {'try' if event.tries == 1 else 'tries'}"
-    return f"the alert of the {event.about} did not reach {event.to}: {event.error} ({tries})"

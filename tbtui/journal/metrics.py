@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from tbtui.journal.database import Database, JournalError, in_body, is_time
+from tbtui.journal.events import FORMER_METRICS, current_metric
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import unpack_floats
 
@@ -32,6 +33,10 @@ SPENT = "cost/total_usd"
 _MOST_CALLS = 4000
 """Model calls of a step that a profile is made of, at most."""
 _NORMAL_95 = 1.96
+
+
+_LARGEST = 1e300
+"""A value beyond it is none: sums and squares of such values are infinite."""
 
 
 class Point(NamedTuple):
@@ -62,7 +67,7 @@ def metric_names(run: RunDirectory) -> tuple[str, ...]:
         JournalError: the journal can't be read.
     """
     with contextlib.closing(Database(run)) as db:
-        names = dict.fromkeys(_keys(db, _PER_STEP, "$.metrics"))
+        names = dict.fromkeys(map(current_metric, _keys(db, _PER_STEP, "$.metrics")))
         if _has(db, "eval_finished"):
             names |= dict.fromkeys(("eval/pass_rate", "eval/mean_reward", "eval/unscored"))
             for prefix, path in _EVAL_PARTS.items():
@@ -131,7 +136,9 @@ def read_series(run: RunDirectory, metric: str, axis: XAxis, until: int | None =
     """
     with contextlib.closing(Database(run)) as db:
         last = math.inf if until is None else until
-        rows = [row for row in _rows(db, metric) if row.seq <= last and _is_sound(row)]
+        rows = [
+            row for row in _rows(db, current_metric(metric)) if row.seq <= last and _is_sound(row)
+        ]
         if not rows:
             return ()
         clock = _clock(db, axis)
@@ -143,7 +150,7 @@ def read_series(run: RunDirectory, metric: str, axis: XAxis, until: int | None =
 
 def _is_sound(row: _Row) -> bool:
     return is_time(row.time) and all(
-        isinstance(value, int | float) and math.isfinite(value) for value in row[2:]
+        isinstance(value, int | float) and abs(value) <= _LARGEST for value in row[2:]
     )
 
 
@@ -156,6 +163,12 @@ def _rows(db: Database, metric: str) -> list[_Row]:
 
 
 def _of_steps(db: Database, metric: str) -> list[_Row]:
+    """A metric of steps and evaluations, under the name that it has and those that it had."""
+    names = metric, *(old for old, new in FORMER_METRICS.items() if new == metric)
+    return sorted(row for name in names for row in _named(db, name))
+
+
+def _named(db: Database, metric: str) -> list[_Row]:
     """A metric of steps and evaluations, whatever its name."""
     if _is_plain(metric):
         return _extracted(db, _PER_STEP, f'$.metrics."{metric}"')

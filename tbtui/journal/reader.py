@@ -213,7 +213,10 @@ class JournalReader:
                 if not all(map(isinstance, row, _SAMPLE)):
                     raise ValueError("another type than was written")
                 prompt = tail[: row[1]] + unpack_ids(row[2])
-                completion = unpack_ids(row[3])
+                completion, logprobs = unpack_ids(row[3]), unpack_floats(row[4])
+                pieces = unpack_texts(row[5])
+                if not len(completion) == len(logprobs) == len(pieces):
+                    raise ValueError("not as many texts or log-probabilities as tokens")
                 tail = prompt + completion
                 records.append(
                     SampleRecord(
@@ -221,8 +224,8 @@ class JournalReader:
                         turn=row[0],
                         prompt_ids=prompt,
                         completion_ids=completion,
-                        logprobs=np.asarray(unpack_floats(row[4]), np.float32),
-                        pieces=unpack_texts(row[5]),
+                        logprobs=np.asarray(logprobs, np.float32),
+                        pieces=pieces,
                         prompt_text=unpack_texts(row[6])[0],
                         stop_reason=row[7],
                         weights_version=row[8],

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tbtui.findings import Rule
 from tbtui.outcomes import Outcome
 from tbtui.terminal import one_line
-from tbtui.vocabulary import SuspectName
 
 RuleVerb = Literal[
     "exclude",  # leave it out of training and of its group's baseline
@@ -44,7 +44,7 @@ class Between:
 class When:
     """Conditions on a trial, all of which have to hold; one that is empty or None always does."""
 
-    suspect: tuple[SuspectName | Literal["any"], ...] = ()
+    suspect: tuple[Rule | Literal["any"], ...] = ()
     """One of these is suspected of it, and for `accept` nothing else; `any`: something is."""
     outcome: tuple[Outcome, ...] = ()
     task: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ReviewRule:
     """The first rule of a file that matches a trial decides upon it."""
 
     name: str
@@ -69,7 +69,7 @@ class Rule:
     """Never empty where a reward is given."""
 
 
-def rule_toml(rule: Rule) -> str:
+def rule_toml(rule: ReviewRule) -> str:
     """The rule as TOML, several lines."""
     lines = ["[[rule]]", f"name = {_toml(rule.name)}"]
     if conditions := ", ".join(_conditions(rule.when)):
@@ -82,7 +82,7 @@ def rule_toml(rule: Rule) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rule_line(rule: Rule) -> str:
+def rule_line(rule: ReviewRule) -> str:
     """The rule on one line, for people."""
     what = f"{rule.verb} {rule.reward:g}" if rule.reward is not None else rule.verb
     conditions = ", ".join(_conditions(rule.when))

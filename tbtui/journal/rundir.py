@@ -6,16 +6,20 @@ import contextlib
 import difflib
 import fcntl
 import itertools
+import logging
 import os
 import stat
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.errors import UserError
-from tbtui.paths import PathError, expanded, open_plain, require_plain
+from tbtui.paths import PathError, expanded, open_plain, require_plain, state_dir
 
+log = logging.getLogger(__name__)
+
+AGENT_STREAM = "agent-stream.jsonl"
 _LOCK_ATTEMPTS = 5
 _LOCK_WAIT_SEC = 0.02
 _LONGEST_PID = 19
@@ -83,6 +87,10 @@ class RunDirectory:
         """The trial's terminal, asciicast v2, growing while it runs."""
         return self.trials / trial / "recording.cast"
 
+    def agent_stream(self, trial: str) -> Path:
+        """The lines of JSON that the trial's agent has printed, where it prints such."""
+        return self.trials / trial / AGENT_STREAM
+
     @classmethod
     def create(cls, path: Path) -> RunDirectory:
         """Make a new run directory.
@@ -146,7 +154,7 @@ def find_run(run: str, *logs_dirs: Path) -> RunDirectory:
 def reserve(logs_dir: Path, name: str) -> Path:
     """Make an empty directory for a run, of this name or, where that is taken, of `NAME-2`, ...
 
-    Nobody else gets the same one, however close together they ask.
+    No two processes get the same one, however close together they ask.
 
     Raises:
         RunDirectoryError: it can't be made.
@@ -217,7 +225,7 @@ class RunLock(contextlib.AbstractContextManager["RunLock"]):
 
 
 def writer(run: RunDirectory) -> int | None:
-    """The pid of the process that writes the run now (0: it didn't say yet); None: nobody does.
+    """The pid of the process that writes the run now (0: it didn't say yet); None: no process does.
 
     Raises:
         RunDirectoryError: one mayn't look.
@@ -236,11 +244,20 @@ def writer(run: RunDirectory) -> int | None:
     return None
 
 
+_OWN = ("config.toml", "log.txt", "output.txt", "metrics.jsonl", "review_rules.toml", "notes.txt",
+        "control.sock")  # fmt: skip
+_WRITTEN = ("trials", "checkpoints", "logs", "trackers", "snapshots", "demos", "tensorboard")
+
+
 def require_writable_within(run: RunDirectory) -> None:
     """Raise `RunDirectoryError` where going on with the run would write somewhere else, or wait: at
-    a link, a FIFO or a device in the place of a file. Takes 10 ms for a thousand trials."""
-    places = [run.trials, run.checkpoints, run.path / "logs", run.path / "trackers"]
-    for place in (run.path, *places):
+    a link, a FIFO or a device in the place of a file; or where it may not write. Takes 10 ms for a
+    thousand trials."""
+    for needed in (run.path, run.database, run.log):
+        if needed.exists() and not os.access(needed, os.W_OK, effective_ids=True):
+            raise RunDirectoryError(f"{needed}: can't be written; go on with a copy of the run")
+    ours = [run.path / name for name in _WRITTEN]
+    for place in (run.path, *ours):
         for root, directories, files in os.walk(place):
             for name in (*directories, *files):
                 entry = os.path.join(root, name)  # noqa: PTH118  there are many
@@ -251,10 +268,21 @@ def require_writable_within(run: RunDirectory) -> None:
                         " elsewhere; put the file or directory itself there"
                     )
             if place == run.path:
-                break
-    for place in places:
+                break  # other programs keep links in directories of their own
+    for place in ours:
         if place.exists() and not place.is_dir():
             raise RunDirectoryError(f"{place}: not a directory")
+
+
+def is_of_a_run(path: Path) -> bool:
+    """Whether that is a file of a run's own, wherever the run is: its journal, its settings, what
+    its trials and checkpoints left."""
+    place = path.parent.resolve()
+    for above in (place, *place.parents):
+        if (above / "run.db").is_file():
+            first, *_ = (place / path.name).relative_to(above).parts
+            return first in _WRITTEN or first in _OWN or first.startswith("run.")
+    return False
 
 
 def is_live(run: RunDirectory) -> bool:
@@ -366,3 +394,65 @@ def _require_name(name: str) -> None:
         )
     if len(name.encode()) > _LONGEST_NAME:
         raise RunDirectoryError(f"{name[:20]}…: longer than {_LONGEST_NAME} bytes")
+
+
+# Links that name this user's live runs on this machine, wherever their directories are
+
+
+@contextlib.contextmanager
+def registered(run: RunDirectory) -> Iterator[None]:
+    """List the run among `live_runs` while the context lasts, where its directory allows that."""
+    link = _live_directory() / f"{os.getpid()}-{run.name}"
+    try:
+        link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        link.unlink(missing_ok=True)
+        link.symlink_to(run.path)
+    except OSError as error:
+        log.warning("%s: can't be written (%s); only its path names this run", link, error)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            link.unlink(missing_ok=True)
+
+
+def live_runs() -> list[RunDirectory]:
+    """The live runs, by name."""
+    found = {}
+    for link in _live_links():
+        run = RunDirectory(link.resolve())
+        if is_live(run):
+            # One that was killed and goes on in another process has left a second link.
+            found[run.path] = run
+        elif not _process_lives(link):
+            with contextlib.suppress(OSError):
+                link.unlink(missing_ok=True)
+    return sorted(found.values(), key=lambda run: run.name)
+
+
+def _live_links() -> list[Path]:
+    try:
+        return [link for link in _live_directory().iterdir() if link.is_symlink()]
+    except OSError:
+        return []
+
+
+def _process_lives(link: Path) -> bool:
+    """Whether the process that made it still lives: a run that begins has no lock yet."""
+    pid, _, _ = link.name.partition("-")
+    return pid.isdigit() and is_here(int(pid))
+
+
+def is_here(pid: int) -> bool:
+    """Whether there is such a process, as far as this one can see."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _live_directory() -> Path:
+    return state_dir() / "live"

@@ -35,7 +35,7 @@ class SampleRecord:
     completion_ids: tuple[int, ...]
     logprobs: npt.NDArray[np.float32]
     pieces: tuple[str, ...]
-    """Text of each completion token; `ids_as_text` where nobody knew it."""
+    """Text of each completion token; `ids_as_text` where it wasn't known."""
     prompt_text: str
     """The user's part of this turn (what is new in the prompt), as text."""
     stop_reason: str
@@ -44,6 +44,11 @@ class SampleRecord:
     seconds: float
     summary: bool = False
     """The agent asked for it to summarise its own history, not to act."""
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether its sampler gave any: else all are zeros."""
+        return bool(self.logprobs.any())
 
 
 def ids_as_text(ids: Sequence[int]) -> tuple[str, ...]:
@@ -97,8 +102,17 @@ def _little_endian[T: (int, float)](values: array.array[T]) -> array.array[T]:
 
 
 def pack_texts(texts: Sequence[str]) -> bytes:
-    """JSON, compressed. A lone surrogate, which no reader could show, becomes a question mark."""
-    return zlib.compress(json.dumps(list(texts), ensure_ascii=False).encode("utf-8", "replace"), 1)
+    """JSON, compressed. A lone surrogate, which no reader could show, becomes a question mark.
+
+    Texts that are longer together than readers take lose their ends.
+    """
+    data = json.dumps(list(texts), ensure_ascii=False).encode("utf-8", "replace")
+    if len(data) > _LONGEST:
+        # A character takes at most six bytes, of a control character's escape.
+        most = _LONGEST // 8 // len(texts)
+        short = [text[:most] for text in texts]
+        data = json.dumps(short, ensure_ascii=False).encode("utf-8", "replace")
+    return zlib.compress(data, 1)
 
 
 def unpack_texts(blob: bytes) -> tuple[str, ...]:

@@ -58,14 +58,14 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """How far a search is, from 0 to 1, and what it has found since the last time."""
 
     share: float
     hits: tuple[Hit, ...]
 
 
-def search(run: RunDirectory, text: str) -> Iterator[Progress]:
+def search(run: RunDirectory, text: str) -> Iterator[SearchProgress]:
     """Look through a run from its start. ASCII letters match in either case; at most `MOST` hits.
 
     Raises `JournalError` when the journal can't be read, and at the end when a corrupt row was
@@ -86,7 +86,7 @@ def search(run: RunDirectory, text: str) -> Iterator[Progress]:
                     read = _read(db, rows.result(), passed_over)
                     hits = tuple(_hits(run, db, read, text, seen, MOST - found))
                     found += len(hits)
-                    yield Progress(until / last, hits)
+                    yield SearchProgress(until / last, hits)
                     if found >= MOST:
                         break
             finally:

@@ -10,9 +10,10 @@ Every command is journalled as `command_issued`, and answered with `command_done
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from tbtui.journal.hold import RUNNING, Hold
 from tbtui.vocabulary import CommandVerb, TrialPhase
 
 
@@ -23,15 +24,13 @@ class Standing:
     trial: str = "it"
     """What refusals call it."""
     phase: TrialPhase = TrialPhase.ACTING
-    paused: bool = False
-    frozen: bool = False
-    """Paused within a turn, with the sandbox's processes stopped."""
-    typist: str = ""
-    """Who types in its terminal, or will from the end of its turn on."""
-    taken: bool = False
-    """It stands at the end of a turn, and the typist may type."""
+    hold: Hold = RUNNING
+    next_typist: str = ""
+    """Who is to type in its terminal, from the end of its turn on."""
     asker: str = ""
     """Who asks; empty: not known, so it may be the typist."""
+    thaws: bool = False
+    """The asker lets a frozen one go on to the end of its turn."""
     held_out: bool = False
     excluded: bool = False
     successor: str = ""
@@ -40,6 +39,10 @@ class Standing:
     """It was forked from another trial, for a person."""
     step_open: bool = True
     """It runs, or its batch is not handed over yet."""
+    program: bool = False
+    """Its agent is a program, and not Terminus-2."""
+    pending: str = ""
+    """A command that is issued and not done."""
     has_tokens: bool = True
     """The policy said something in it."""
     prime_rl: bool = False
@@ -48,6 +51,11 @@ class Standing:
     @property
     def over(self) -> bool:
         return self.phase is TrialPhase.FINISHED
+
+    @property
+    def typist(self) -> str:
+        """Who types in its terminal, or is to."""
+        return self.hold.typist or self.next_typist
 
     @property
     def anothers(self) -> bool:
@@ -133,7 +141,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             "Pause it at the end of its turn, a queued one at its first; its clocks stop.",
             _HELD,
             "trial_paused",
-            already=(lambda it: it.paused, "{trial} is paused already"),
+            already=(lambda it: it.hold.paused, "{trial} is paused already"),
             opposite="resume",
         ),
         "freeze": Verb(
@@ -141,7 +149,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             _AT_WORK,
             "trial_paused",
             refused=((lambda it: bool(it.typist), "{typist} types in {trial}"),),
-            already=(lambda it: it.frozen, "{trial} is frozen already"),
+            already=(lambda it: it.hold.frozen, "{trial} is frozen already"),
             opposite="resume",
         ),
         "resume": Verb(
@@ -218,7 +226,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             refused=(
                 _ANOTHERS,
                 (
-                    lambda it: it.frozen,
+                    lambda it: it.hold.frozen and not it.thaws,
                     "{trial} is frozen in the middle of a turn: resume it first, or say that it"
                     " may be thawed to end its turn",
                 ),
@@ -232,11 +240,11 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             refused=(
                 _ANOTHERS,
                 (
-                    lambda it: bool(it.typist) and not it.taken,
+                    lambda it: bool(it.typist) and not it.hold.typist,
                     "{trial} is not yours to type in: it waits for the end of its turn",
                 ),
                 (
-                    lambda it: not it.taken,
+                    lambda it: not it.hold.typist,
                     "{trial} is not yours to type in: take it over first",
                 ),
             ),
@@ -257,7 +265,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             refused=(
                 _ANOTHERS,
                 (
-                    lambda it: not it.paused,
+                    lambda it: not it.hold.paused,
                     "{trial} is not paused: pause it, and write when it stands",
                 ),
             ),
@@ -267,7 +275,14 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             "Start trials that go on from one of its turns, with its conversation and its state.",
             _ALL - {TrialPhase.QUEUED},
             "forks_started",
-            refused=((lambda it: not it.has_tokens, "{trial} has no turn to fork from"),),
+            refused=(
+                (lambda it: not it.has_tokens, "{trial} has no turn to fork from"),
+                (
+                    lambda it: it.program,
+                    "{trial} can't be forked: its agent is a program, whose conversation is its"
+                    " own; Terminus-2's trials can be",
+                ),
+            ),
             under_prime_rl="trials in Prime-RL's environment servers can't be forked",
         ),
     }
@@ -332,6 +347,28 @@ def already_so(verb: CommandVerb, trial: Standing) -> str:
         return ""
     holds, words = rule.already
     return _said(words, verb, trial) if holds(trial) else ""
+
+
+def pointless(verb: CommandVerb, trial: Standing) -> str:
+    """Why a key's verb would do nothing, in one line; empty: it would do something."""
+    # A person is asked whether a frozen one may be thawed.
+    asked = replace(trial, thaws=True)
+    return already_so(verb, asked) or refusal(verb, asked)
+
+
+def meant(key: CommandVerb, trial: Standing) -> tuple[CommandVerb, str]:
+    """What a key asks of a trial as it stands: `pause` of a paused one is `resume`.
+
+    Returns:
+        The verb, and why it would do nothing; empty: it would do something.
+    """
+    opposite = TRIAL_VERBS[key].opposite
+    verb = opposite if opposite and already_so(key, trial) else key
+    if trial.pending == verb == "pause" and trial.phase is TrialPhase.QUEUED:
+        verb = "resume"
+    if trial.pending == verb:
+        return verb, _said("{verb} is under way", verb, trial)
+    return verb, pointless(verb, trial)
 
 
 def run_refusal(verb: CommandVerb, *, prime_rl: bool = False) -> str:

@@ -110,8 +110,14 @@ class JournalWriter(contextlib.AbstractContextManager["JournalWriter"]):
         """Start a journal, or with `continues` go on with the one that is there.
 
         Holds the run directory's lock until it is closed: a run has one writer at a time.
+
+        Raises:
+            RunDirectoryError: another process has the lock.
+            JournalError: the journal can't be made, or gone on with.
         """
         self._clock = clock
+        self.run = run
+        """Whose journal it is."""
         self._where = run.database
         self._collected: list[_Statement] | None = None
         """What is written together so far."""
@@ -123,8 +129,8 @@ class JournalWriter(contextlib.AbstractContextManager["JournalWriter"]):
         self._tails: dict[str, tuple[int, ...]] = {}
         """Running trial -> its tokens so far. A trial never goes on in another process."""
         with contextlib.ExitStack() as undo:
+            self._lock = undo.enter_context(RunLock(run))
             try:
-                self._lock = undo.enter_context(RunLock(run))
                 if continues:
                     require_format(run)
                 else:

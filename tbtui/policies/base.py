@@ -7,10 +7,10 @@ drawn, and training data are sequences with a mask of the tokens that the policy
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,30 @@ class PolicyError(UserError):
 
 
 class PolicyRefusedError(PolicyError):
-    """What the settings ask for can't be had: a person has to change them, or a key."""
+    """What is asked for can't be had, however often it is asked for: by the settings, a person has
+    to change them, or a key; by one request, other ones may be answered."""
+
+
+class UnrenderableError(PolicyError):
+    """The model's chat format can't take these messages and tools: an error of the call that has
+    them, not of the policy."""
+
+
+class PolicyWithheldError(PolicyRefusedError):
+    """The server answers, and gives no completion of this prompt: a filter has held it back."""
+
+
+class PolicyBusyError(PolicyError):
+    """The server is up and has no time now."""
+
+    def __init__(self, message: str, retry_after_sec: float = 0.0) -> None:
+        """`retry_after_sec`: how long it asks to be left alone; 0: it doesn't say."""
+        super().__init__(message)
+        self.retry_after_sec = retry_after_sec
+
+
+class PolicySlowError(PolicyError):
+    """The policy is at work, and has not been done with a completion in the time for it."""
 
 
 class PolicyDeniedError(PolicyRefusedError):
@@ -80,6 +103,8 @@ class PolicyInfo:
     """Which of the settings that depend on the policy (`depends_on_policy`) it honours."""
     tokenizer: str | None = None
     """Digest of the tokenizer: with another one, token ids mean something else. None: unknown."""
+    thinks: bool | None = None
+    """Its answers may begin with thinking; None: nothing says so."""
     notes: tuple[str, ...] = ()
     """What a person should know of it before it is trained, one line each."""
     address: str | None = None
@@ -87,6 +112,10 @@ class PolicyInfo:
     sampler_tolerance: float | None = None
     """Nats a token by which its sampler and its trainer may differ with the same weights: two
     programs, compared after every publication. None: one program, or nothing to compare."""
+
+
+OnDrawn = Callable[[int, tuple[int, ...]], None]
+"""Called while a completion is drawn, with how many of its tokens came before and the new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +130,8 @@ class SampleRequest:
     max_tokens: int
     temperature: float
     seed: int
+    on_drawn: OnDrawn | None = field(default=None, compare=False, repr=False)
+    """For a policy that can show what it has drawn so far; one that is asked again begins at 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +150,8 @@ class Sample:
     """Version of the weights that drew it; 0 is the starting checkpoint."""
     cached_tokens: int | None = None
     """Prompt tokens that the sampler had in its cache; None where it doesn't report that."""
+    has_logprobs: bool = True
+    """False: the server gives none, and `logprobs` are zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +220,9 @@ class PolicyStatus:
     """Requests answered since the start."""
     sampled_tokens: int
     """Completion tokens drawn since the start."""
+    progress: int | None = field(default=None, kw_only=True)
+    """Grows as long as completions are worked on, those under way included; None where that can't
+    be seen."""
     latencies: tuple[float, ...]
     """Seconds from request to answer of the last requests (at most 256)."""
     activity: Activity
@@ -300,6 +336,7 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
 class ChatRenderer(Renderer, Protocol):
     """A renderer of a real model's chat."""
 

@@ -27,6 +27,7 @@ from tbtui.policies.base import (
     Datum,
     GradientResult,
     LossSettings,
+    OnDrawn,
     OptimSettings,
     PolicyError,
     PolicyLostError,
@@ -42,7 +43,7 @@ _EXIT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Call[Order]:
+class ProcessCall[Order]:
     """Client to process: do `order`, and answer under this number."""
 
     number: int
@@ -51,7 +52,7 @@ class Call[Order]:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Client to process: nobody waits for the answer to call `number`, and there need be none."""
+    """Client to process: the answer to call `number` isn't wanted any more, and need not come."""
 
     number: int
 
@@ -68,6 +69,10 @@ class Running:
     """Process to client: so many calls are computed at once from now on."""
 
     count: int
+    progress: int = 0
+    """Grows as they are worked on."""
+    drawn: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
+    """What is new of completions: the call's number, its tokens before, the new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ class Failed:
         return PolicyRefusedError(self.reason) if self.refused else PolicyError(self.reason)
 
 
-type ToProcess[Order] = Call[Order] | Dropped
+type ToProcess[Order] = ProcessCall[Order] | Dropped
 type FromProcess[Loaded, Result] = Ready[Loaded] | Running | Done[Result] | Failed
 
 
@@ -110,7 +115,12 @@ class PolicyProcess[Order, Result, Loaded]:
         self._name = name
         self.running = 0
         """Calls that are computed at this moment, as the process says it; not all do."""
+        self.progress: int | None = None
+        """Grows as calls are worked on; None: the process doesn't say."""
+        self.drawn = 0
+        """Tokens of completions that were shown while they were drawn."""
         self._calls: dict[int, asyncio.Future[Result]] = {}
+        self._on_drawn: dict[int, OnDrawn] = {}
         self._number = 0
         self._failure: PolicyError | None = None
         self._ready: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
@@ -137,10 +147,11 @@ class PolicyProcess[Order, Result, Loaded]:
     def pid(self) -> int:
         return self._process.pid
 
-    async def call(self, order: Order) -> Result:
+    async def call(self, order: Order, on_drawn: OnDrawn | None = None) -> Result:
         """Have `order` done. Raises `PolicyError` when it fails or the process is gone.
 
-        Where the caller is cancelled the process learns that its answer isn't wanted.
+        `on_drawn`: gets what the process shows of a completion before it is done. Where the caller
+        is cancelled the process learns that its answer isn't wanted.
         """
         if self._failure is not None:
             raise self._failure
@@ -148,8 +159,10 @@ class PolicyProcess[Order, Result, Loaded]:
         number = self._number
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._calls[number] = future
+        if on_drawn is not None:
+            self._on_drawn[number] = on_drawn
         try:
-            await self._channel.send(Call(number, order))
+            await self._channel.send(ProcessCall(number, order))
             return await future
         except ChannelClosedError as error:
             raise self._failure or PolicyLostError(f"{self._name} is gone") from error
@@ -160,6 +173,7 @@ class PolicyProcess[Order, Result, Loaded]:
             raise
         finally:
             self._calls.pop(number, None)
+            self._on_drawn.pop(number, None)
 
     async def close(self) -> None:
         """End the process; calls in flight fail."""
@@ -177,8 +191,12 @@ class PolicyProcess[Order, Result, Loaded]:
             match message:
                 case Ready(loaded):
                     self._ready.set_result(loaded)
-                case Running(count):
-                    self.running = count
+                case Running(count, progress, drawn):
+                    self.running, self.progress = count, progress
+                    for number, before, ids in drawn:
+                        self.drawn += len(ids)
+                        if number in self._on_drawn:
+                            self._on_drawn[number](before, ids)
                 case Failed(None):
                     self._ready.set_exception(message.error())
                 case Done(number, result):
@@ -229,7 +247,7 @@ async def run_process[Order, Result, Loaded](
     sock = parent_socket(arguments)
     channel: Channel[FromProcess[Loaded, Result], ToProcess[Order]] = await Channel.over(sock)
 
-    def answer(call: Call[Order]) -> FromProcess[Loaded, Result]:
+    def answer(call: ProcessCall[Order]) -> FromProcess[Loaded, Result]:
         try:
             return Done(call.number, perform(call.order))
         except PolicyError as error:
@@ -257,7 +275,7 @@ async def run_process[Order, Result, Loaded](
     else:
         await channel.send(Ready(loaded))
         async for message in channel:
-            if isinstance(message, Call):
+            if isinstance(message, ProcessCall):
                 executor = executor_of(message.order)
                 loop.run_in_executor(executor, answer, message).add_done_callback(reply)
     await channel.close()
@@ -302,7 +320,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedWeights:
     version: int
     directory: Path | None = None
     """For the sampler to read; None: it was given this version before, or needs none."""

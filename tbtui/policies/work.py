@@ -38,8 +38,10 @@ from tbtui.policies.base import (
 from tbtui.policies.chat.tool_formats import ToolFormat
 from tbtui.policies.meter import LATENCIES_KEPT
 from tbtui.server_status import ServerStatus
+from tbtui.terminal import one_line
 
 _MODELS_NAMED = 5
+_LONGEST_NAMED = 80
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def context_limit(served: int | None, setting: int | None, model: str, server: s
 
 def offer(wanted: str, names: Iterable[str]) -> str:
     """The models that a server has in place of `wanted`: the nearest first, and a few others."""
-    known = sorted(names)
+    known = sorted(one_line(name, _LONGEST_NAMED) for name in names)
     if not known:
         return "it names none that it has"
     folded = {name.casefold(): name for name in known}
@@ -162,7 +164,7 @@ def fitted(request: SampleRequest, context_limit: int) -> SampleRequest:
         )
     if not request.prompt_ids or request.max_tokens < 1 or request.temperature < 0:
         raise PolicyError("a sampling request needs a prompt, max_tokens >= 1 and temperature >= 0")
-    return dataclasses.replace(request, max_tokens=min(room, request.max_tokens))
+    return dataclasses.replace(request, max_tokens=min(room, request.max_tokens), on_drawn=None)
 
 
 async def unless_closed[T](answer: Awaitable[T], closed: str) -> T:
@@ -211,6 +213,7 @@ class Work:
         pid: int | None = None,
         server: ServerStatus | None = None,
         stored_bytes: int | None = None,
+        progress: int | None = None,
     ) -> PolicyStatus:
         """As in `PolicyStatus`."""
         sampling: Activity = "sampling" if in_flight else "idle"
@@ -224,6 +227,7 @@ class Work:
             pid=pid,
             server=server,
             stored_bytes=stored_bytes,
+            progress=progress,
         )
 
 

@@ -63,7 +63,11 @@ _log = logging.getLogger(__name__)
 
 
 class InstallFailedError(RuntimeError):
-    """The agent can't be installed; the message says how its set-up failed."""
+    """The agent can't be installed in a task's image; the message says how its set-up failed."""
+
+
+class InstallFailedEverywhereError(InstallFailedError):
+    """The agent can't be installed in a box, whatever the task is."""
 
 
 SetUp = Callable[[BaseEnvironment], Awaitable[None]]
@@ -84,11 +88,11 @@ class AgentLayers:
             set_up: installs the agent in an environment.
 
         Raises:
-            InstallFailedError: and for some minutes every time it is asked for again.
+            InstallFailedEverywhereError: and for some minutes every time it is asked for again.
         """
         name = agent_key(spec)
         tree = cache_dir() / "agents" / name / "tree"
-        async with self._tried(spec, name):
+        async with self._tried(spec, name, InstallFailedEverywhereError):
             if tree.is_dir():
                 return tree
             tree.parent.mkdir(parents=True, exist_ok=True)
@@ -110,23 +114,26 @@ class AgentLayers:
             await environment.install_agent(set_up, network=spec.agent_setup_network)
 
     @contextlib.asynccontextmanager
-    async def _tried(self, spec: TrialSpec, name: str) -> AsyncIterator[None]:
+    async def _tried(
+        self, spec: TrialSpec, name: str, failure: type[InstallFailedError] = InstallFailedError
+    ) -> AsyncIterator[None]:
         """One try at a time, and none soon after one that has failed."""
         async with self._locks[name]:
             if (known := self._failed.get(name)) and time.monotonic() - known[0] < _FAILED_SEC:
-                raise InstallFailedError(known[1])
+                raise failure(known[1])
             try:
                 yield
             except (SandboxBuildFailedError, SandboxStartError):
                 raise  # nothing of the agent's
             except (RuntimeError, OSError, TimeoutError, ValueError) as error:
-                hint = "" if spec.agent_setup_network else _HINT
-                message = f"{spec.agent} can't be installed: {one_line(str(error))}{hint}"
+                hint = _ANOTHER_WAY if spec.agent_setup_network else _NO_NETWORK
+                message = f"{spec.agent} can't be installed: {one_line(str(error))}; {hint}"
                 self._failed[name] = time.monotonic(), message
-                raise InstallFailedError(message) from error
+                raise failure(message) from error
 
 
-_HINT = " (its set-up had no network: agent_setup_network=true)"
+_ANOTHER_WAY = "agent_install=COMMAND installs it in another way"
+_NO_NETWORK = "its set-up had no network, which agent_setup_network=true gives it"
 
 
 def agent_key(spec: TrialSpec) -> str:
@@ -139,12 +146,19 @@ def agent_key(spec: TrialSpec) -> str:
         "network": spec.agent_setup_network,
         "harbor": version("harbor"),
         "class": hashlib.sha256(source).hexdigest(),
-        "host": [platform.freedesktop_os_release().get("VERSION_ID", ""), platform.machine()],
+        "host": [_system_version(), platform.machine()],
         "uid": os.geteuid(),
     }
     digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in spec.agent)
     return f"{safe}-{digest[:16]}"
+
+
+def _system_version() -> str:
+    try:
+        return platform.freedesktop_os_release().get("VERSION_ID", "")
+    except OSError:  # a Mac has no such file
+        return platform.release()
 
 
 def _locked(path: Path) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Api = Literal["chat-completions", "responses", "messages", "any"]
 OWN_AGENTS = ("terminus-2", "oracle")
-"""Those that need no endpoint: Terminus-2 asks the engine itself, the oracle asks nobody."""
+"""Those that need no endpoint: Terminus-2 asks the engine itself, the oracle asks no model."""
 
 
 class AgentUnavailable(UserError):
@@ -49,6 +49,8 @@ class Pointing:
         """The model's name, the environment variables and the arguments."""
 
         def fill(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {fill(name): fill(each) for name, each in value.items()}
             return value.format(url=url, key=key, model=model) if isinstance(value, str) else value
 
         return (
@@ -76,10 +78,11 @@ def _chat(model: str = "openai/{model}", **kwargs: Any) -> Pointing:
 
 
 _GOOGLE = "it speaks Google's Gemini API, which the endpoint does not"
+_MANY = "it stands for many agents, each with its own way to be pointed: name one of those"
 _VENDOR = "it talks to its vendor's own service, and takes no other address"
 
 AGENTS: Mapping[str, Pointing | str] = {
-    "acp": "it stands for many agents, each with its own way to be pointed: name one of those",
+    "acp": _MANY,
     # litellm takes the rest of the name, once Harbor has taken the first part off.
     "aider": _chat("openai/openai/{model}"),
     "antigravity-cli": _GOOGLE,
@@ -87,12 +90,22 @@ AGENTS: Mapping[str, Pointing | str] = {
     "claude-code": Pointing(
         "messages",
         "anthropic/{model}",
-        # No telemetry, updates or error reports: there is nobody to take them.
-        {**_ANTHROPIC, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
+        {
+            **_ANTHROPIC,
+            # No telemetry, updates or error reports: nothing takes them.
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            # Harbor 0.25 and later would see the trainer's own, and leave the key out.
+            **dict.fromkeys(("CLAUDE_CODE_USE_BEDROCK", "AWS_BEARER_TOKEN_BEDROCK"), ""),
+            "CLAUDE_FORCE_OAUTH": "0",
+        },
     ),
     "cline-cli": "Harbor gives it a key, but no address",
     "code-puppy": _chat(),
-    "codex": Pointing("responses", "openai/{model}", _OPENAI),
+    "codex": Pointing(
+        "responses",
+        "openai/{model}",
+        {**_OPENAI, "CODEX_AUTH_JSON_PATH": "", "CODEX_FORCE_AUTH_JSON": "0"},  # as above
+    ),
     "computer-1": "it works by screenshots, and the endpoint takes no images",
     "copilot-cli": _VENDOR,
     "cortex-code": _VENDOR,
@@ -106,11 +119,31 @@ AGENTS: Mapping[str, Pointing | str] = {
     "devin": _VENDOR,
     "dspy-rlm": "it calls its model from the trainer's own process, by the trainer's own variables",
     "eve": _chat(),
+    "fabric": _MANY,
     "fx": _VENDOR,
     "fx-dev": _VENDOR,
     "gemini-cli": _GOOGLE,
     "goose": Pointing("messages", "anthropic/{model}", _ANTHROPIC),
-    "grok-build": "Harbor knows the addresses of its providers, and gives it no other",
+    "grok-build": Pointing(
+        "responses",
+        "openai/{model}",
+        {"OPENAI_API_KEY": "{key}", "XAI_API_KEY": "{key}"},
+        # All of it: Harbor 0.26 adds nothing to a file that names the model.
+        {
+            "grok_config": {
+                "models": dict.fromkeys(
+                    ("default", "session_summary", "image_description", "web_search"), "{model}"
+                ),
+                "model": {
+                    "{model}": {
+                        **dict.fromkeys(("name", "model"), "{model}"),
+                        "base_url": "{url}/v1",
+                        "api_backend": "responses",
+                    }
+                },
+            }
+        },
+    ),
     "hermes": "Harbor takes its key and address from the trainer's own variables alone",
     "junie": "Harbor gives it a key, but no address",
     "kimi-cli": Pointing(
@@ -133,6 +166,7 @@ AGENTS: Mapping[str, Pointing | str] = {
     "nemo-agent": _chat("{model}", llm_type="openai"),
     "openclaw": _chat(),
     "opencode": Pointing("responses", "openai/{model}", _OPENAI),
+    "opencode-v2": Pointing("responses", "openai/{model}", _OPENAI),
     "openhands": Pointing("chat-completions", "openai/{model}", _LLM),
     "openhands-sdk": Pointing("chat-completions", "openai/{model}", _LLM),
     "pi": _chat(model_api="openai-completions"),

@@ -40,8 +40,9 @@ Category = Literal["build", "setup", "sampling", "commands", "verifying", "teard
 class Stopwatch:
     """Every second of a trial, in exactly one category: the parts add up to the whole.
 
-    While it is held, time is `paused`, whatever the trial was about to do. So are the seconds by
-    which `asleep` grows: the clock leaves them out, for nothing ran meanwhile.
+    While it is held, time is `paused`, and while it is delayed, `delayed`, whatever the trial was
+    about to do. The seconds by which `asleep` grows are `paused`: the clock leaves them out, for
+    nothing ran meanwhile.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Stopwatch:
         self._since = clock()
         self._spent = dict.fromkeys(PhaseSeconds.__struct_fields__, 0.0)
         self._holds = 0
+        self._delays = 0
 
     def enter(self, category: Category) -> Category:
         """Count time under this category from now on; returns the one before."""
@@ -80,6 +82,15 @@ class Stopwatch:
         self._settle()
         self._holds -= 1
 
+    def delay(self) -> None:
+        """Count time as delayed until there has been a `go_on` for every `delay`."""
+        self._settle()
+        self._delays += 1
+
+    def go_on(self) -> None:
+        self._settle()
+        self._delays -= 1
+
     def seconds(self) -> PhaseSeconds:
         """Seconds by category so far. `queue` is not the trial's own, and 0."""
         self._settle()
@@ -88,7 +99,8 @@ class Stopwatch:
 
     def _settle(self) -> None:
         now = self._clock()
-        self._spent["paused" if self._holds else self._category] += now - self._since
+        aside = "paused" if self._holds else "delayed" if self._delays else None
+        self._spent[aside or self._category] += now - self._since
         self._since = now
 
 

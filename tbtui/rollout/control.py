@@ -14,6 +14,8 @@
 - `stop` and `expire` end the agent's run at once, in the middle of a command too, and let the
   verifier judge. `cancel` ends the trial. Each thaws the sandbox first.
 
+What is wanted is one `Hold`, and what the trial has come to is another, which it reports.
+
 A sandbox that has a lifetime of its own is kept alive while the trial is held. Where that can't be
 done, a hold is refused when little is left, and ended before the sandbox is lost: the trial goes
 on while it still can.
@@ -25,9 +27,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from tbtui.journal.events import TrialPhase
+from tbtui.journal.hold import ENDED, FROZEN, PAUSED, RUNNING, Hold
 from tbtui.rollout.budget import Budget, Stopwatch
 from tbtui.rollout.environments.base import SandboxLostError
 from tbtui.rollout.keyboard import Keyboard
@@ -96,33 +99,34 @@ class TrialControl:
         """`mark` is called when a person takes over (True) and gives back, with words for it."""
         self._keyboard = keyboard
         self._mark = mark
-        self._typist = ""
-        """Who has taken it over, or will have when it stands."""
         self._trial = trial
         self._post = post
         self._budget = budget
         self._watch = watch
-        self._pausing = False
-        self._freezing = False
-        self._pauses_to_freeze = False
-        """The pause was never asked for: it is where a freeze takes effect."""
+        self.hold = RUNNING
+        """What was reported last."""
+        self._wanted = RUNNING
+        self._changed = asyncio.Event()
+        """Set when something else is wanted."""
+        self._pauses = False
+        """It is to be paused where it can't be frozen."""
+        self._refusal = "it is being ended"
+        """Why it can't be held, once it can't."""
         self.ending: FinishReason | None = None
         self.stopping = asyncio.Event()
         """Set together with `ending`."""
         self.cancelled = False
         self._sandbox: Sandbox | None = None
         """While the agent acts."""
-        self._closed: str | None = None
         self._standing = False
-        self._frozen = False
+        """The agent waits at a turn boundary."""
+        self._stopped = False
+        """The sandbox's processes are stopped."""
         self._stuck: str | None = None
-        self._told: Literal["paused", "frozen", "taken"] | None = None
+        """Why they can't be continued."""
         self._phase: PhaseEntered | None = None
-        self._released = asyncio.Event()
-        self._released.set()
-        self._thawed = asyncio.Event()
-        self._thawed.set()
-        self._steering: asyncio.Task[None] | None = None
+        self._freezing: asyncio.Task[None] | None = None
+        """From a freeze to the end of its thaw."""
         self._keeping: asyncio.Task[None] | None = None
 
     # What the trial reports
@@ -133,21 +137,20 @@ class TrialControl:
 
     async def detach(self) -> None:
         """The agent acts no more. Returns when nothing is frozen any more."""
-        self._freezing = False
-        self._steer()
+        if self._wanted.frozen:
+            self._want(self._unfrozen())
         await self.settled()
         self._sandbox = None
 
     def close(self, why: str) -> None:
         """Stop holding: the trial is over."""
-        self._closed = why
-        if self._keeping is not None:
-            self._keeping.cancel()
+        self._refusal = why
+        self._want(ENDED)
 
     def enter(self, phase: TrialPhase, detail: str = "") -> None:
         """Say what the trial is doing; if it is frozen, as soon as it is not."""
         self._phase = PhaseEntered(self._trial, phase, detail)
-        if self._told != "frozen":
+        if not self.hold.frozen:
             self._post(self._phase)
 
     async def boundary(self) -> None:
@@ -156,20 +159,20 @@ class TrialControl:
         Raises:
             SandboxLostError: it can't be thawed.
         """
-        if self._pausing and self.ending is None:
+        if self._wanted.paused:
             self._standing = True
             self._hold_clocks()
-            self._tell()
-            if self._freezing:
-                self._hold_turn()
-                self._steer()
+            self._report()
+            self._freeze()
             self._keep()
             try:
-                while not self._released.is_set():
-                    await self._released.wait()
+                while self._wanted.paused:
+                    self._changed.clear()
+                    await self._changed.wait()
                     await self._keyboard.typed_all()
+                    await self.settled()
             finally:
-                self._tell()
+                self._report()
                 self._standing = False
                 self._release_clocks()
         await self.thawed()
@@ -180,111 +183,98 @@ class TrialControl:
         Raises:
             SandboxLostError: it can't be thawed.
         """
-        await self._thawed.wait()
+        await self.settled()
         if self._stuck is not None:
             raise SandboxLostError(f"the sandbox does not go on after a freeze: {self._stuck}")
 
     async def settled(self) -> None:
-        """Wait until the sandbox is in the wanted state, or does not answer."""
-        if self._steering is not None:
-            await asyncio.wait((self._steering,))
+        """Wait until the sandbox is thawed, or does not answer."""
+        if self._freezing is not None:
+            await asyncio.wait((self._freezing,))
+
+    @property
+    def taken(self) -> bool:
+        """Whether a person may type now."""
+        return bool(self.hold.typist and self._wanted.typist)
 
     # What people ask
 
     def obey(self, verb: ControlVerb, who: str = "") -> None:
         """Carry out a command; `who` gave it, which the recording notes."""
         match verb:
-            case "take_over":
-                self._take_over(who)
-            case "give_back":
-                self._typist = ""
-                self._tell()
-            case "pause":
-                self._pause()
-            case "freeze":
-                self._freeze()
-            case "resume":
-                self._resume()
             case "stop":
                 self._end("stopped")
             case "expire":
                 self._end("deadline")
             case "cancel":
                 self.cancelled = True
-                self._keyboard.drop("it is being ended")
-                self._resume()
-
-    def _pause(self) -> None:
-        if (refusal := self._no_hold()) is not None:
-            self._refuse("pause", refusal, past_holding=True)
-            return
-        self._pausing = True
-        self._pauses_to_freeze = False
-        self._released.clear()
-        self._keep()
-
-    def _freeze(self) -> None:
-        if (refusal := self._no_hold()) is not None:
-            self._refuse("freeze", refusal, past_holding=True)
-            return
-        if self._freezing:
-            return
-        self._freezing = True
-        if self._sandbox is None:
-            self._pauses_to_freeze = not self._pausing
-            self._pausing = True
-            self._released.clear()
-            return
-        self._hold_turn()
-        self._steer()
-        self._keep()
-
-    @property
-    def held(self) -> bool:
-        """Whether it stands, paused, frozen or taken over."""
-        return self._told is not None
-
-    @property
-    def taken(self) -> bool:
-        """Whether a person may type now."""
-        return self._told == "taken" and bool(self._typist)
-
-    def _take_over(self, who: str) -> None:
-        if (refusal := self._no_hold()) is not None:
-            self._refuse("take_over", refusal, past_holding=True)
-            return
-        self._typist = who
-        self._pausing = True
-        self._freezing = self._pauses_to_freeze = False
-        self._released.clear()
-        self._steer()
-        self._keep()
-        self._tell()
-
-    def _resume(self) -> None:
-        self._typist = ""
-        self._pausing = self._freezing = self._pauses_to_freeze = False
-        self._released.set()
-        if self._keeping is not None:
-            self._keeping.cancel()
-        self._steer()
+                self._want(ENDED)
+            case _ if (wanted := self._wanted.after(verb, who)) is None:
+                self._refuse(verb, self._refusal, past_holding=True)
+            case _:
+                if verb == "pause" or not self._wanted.frozen:
+                    self._pauses = verb == "pause" or self._wanted.paused
+                self._want(wanted)
 
     def _end(self, finish: FinishReason) -> None:
-        if self.ending is not None or self._closed is not None:
+        if self._wanted == ENDED:
             return
         self.ending = finish
-        self._keyboard.drop("it is being ended")
-        self._resume()
+        self._want(ENDED)
         self.stopping.set()
         self._budget.interrupt()
 
-    def _no_hold(self) -> str | None:
-        if self._closed is not None:
-            return self._closed
-        return "it is being ended" if self.ending is not None or self.cancelled else None
+    def _want(self, hold: Hold) -> None:
+        """Bring about a hold, or the end of one."""
+        self._wanted = hold
+        self._changed.set()
+        if hold == ENDED:
+            self._keyboard.drop("it is being ended")
+        if hold.paused:
+            self._keep()
+        elif self._keeping is not None:
+            self._keeping.cancel()
+            self._keeping = None
+        self._freeze()
+        self._report()
 
     def _refuse(self, verb: ControlVerb, why: str, *, past_holding: bool = False) -> None:
         self._post(ControlRefused(self._trial, verb, why, past_holding))
+
+    def _report(self) -> None:
+        """Say what the trial has come to, if that is new."""
+        hold = self._reached()
+        if hold == self.hold:
+            return
+        typing = self._keyboard.typing
+        if self.hold.typist and typing is not None and self._wanted != ENDED:
+            # Keys that were typed before it is given back are in the terminal before that is said.
+            typing.add_done_callback(lambda _: self._report())
+            return
+        before, self.hold = self.hold, hold
+        if before.typist:
+            self._mark("given back to the agent", False)
+            self._post(GivenBack(self._trial))
+            before = PAUSED
+        if not hold.paused:
+            self._post(PauseLeft(self._trial))
+            if not self._standing and self._phase is not None:
+                self._post(self._phase)
+            return
+        if not before.paused:
+            self._post(PhaseEntered(self._trial, TrialPhase.PAUSED))
+        if hold.frozen or before != PAUSED:
+            self._post(PauseEntered(self._trial, frozen=hold.frozen))
+        if hold.typist:
+            self._mark(f"taken over by {hold.typist}", True)
+            self._post(TakenOver(self._trial))
+
+    def _reached(self) -> Hold:
+        if self._stopped:
+            return FROZEN
+        if self._standing and self._wanted.paused:
+            return PAUSED if self._wanted.frozen else self._wanted
+        return RUNNING
 
     # The clocks
 
@@ -296,48 +286,37 @@ class TrialControl:
         self._budget.release()
         self._watch.release()
 
-    def _hold_turn(self) -> None:
-        if self._thawed.is_set():
-            self._thawed.clear()
-            self._hold_clocks()
-
-    def _release_turn(self) -> None:
-        if not self._thawed.is_set():
-            self._thawed.set()
-            self._release_clocks()
-
     # The sandbox
 
-    def _steer(self) -> None:
-        """See to it that the sandbox is as it should be."""
-        if self._thawed.is_set() and not self._frozen:
+    def _freeze(self) -> None:
+        """Begin to freeze the sandbox, if that is wanted and not under way."""
+        if not self._wanted.frozen or self._sandbox is None:
             return
-        if self._steering is None or self._steering.done():
-            self._steering = asyncio.create_task(self._bring_about(), name=f"{self._trial} freeze")
+        if self._freezing is None or self._freezing.done():
+            self._hold_clocks()
+            self._freezing = asyncio.create_task(
+                self._hold_frozen(self._sandbox), name=f"{self._trial} freeze"
+            )
 
-    async def _bring_about(self) -> None:
-        while self._sandbox is not None and self._freezing != self._frozen:
-            if self._freezing:
-                await self._stop_processes(self._sandbox)
-            else:
-                await self._continue_processes(self._sandbox)
-            self._tell()
-        if not self._freezing:
-            self._release_turn()
+    async def _hold_frozen(self, sandbox: Sandbox) -> None:
+        while self._wanted.frozen:
+            if (error := await _attempt(sandbox.freeze())) is not None:
+                await _attempt(sandbox.thaw())  # some of them may have been stopped
+                if self._wanted.frozen:
+                    self._refuse("freeze", reason(error))
+                    self._want(self._unfrozen())
+                continue
+            self._stopped = self._wanted.frozen
+            self._report()
+            while self._wanted.frozen:
+                self._changed.clear()
+                await self._changed.wait()
+            await self._thaw(sandbox)
+            self._stopped = False
+            self._report()
+        self._release_clocks()
 
-    async def _stop_processes(self, sandbox: Sandbox) -> None:
-        error = await _attempt(sandbox.freeze())
-        if error is None:
-            self._frozen = True
-            return
-        await _attempt(sandbox.thaw())  # some of them may have been stopped
-        if self._freezing:
-            self._freezing = False
-            if self._pauses_to_freeze:
-                self._resume()
-            self._refuse("freeze", reason(error))
-
-    async def _continue_processes(self, sandbox: Sandbox) -> None:
+    async def _thaw(self, sandbox: Sandbox) -> None:
         for _ in range(_THAW_ATTEMPTS):
             error = await _attempt(sandbox.thaw())
             if error is None:
@@ -345,38 +324,10 @@ class TrialControl:
                 break
             self._stuck = reason(error)
             _log.warning("%s: not thawed: %s", self._trial, self._stuck)
-        self._frozen = False
 
-    def _tell(self) -> None:
-        state: Literal["paused", "frozen", "taken"] | None = None
-        if self._frozen and self._freezing:
-            state = "frozen"
-        elif self._standing and self._pausing:
-            state = "taken" if self._typist else "paused"
-        if state == self._told:
-            return
-        typing = self._keyboard.typing
-        if self._told == "taken" and typing is not None and self._no_hold() is None:
-            # Keys that were typed before it is given back are in the terminal before that is said.
-            typing.add_done_callback(lambda _: self._tell())
-            return
-        before, self._told = self._told, state
-        if before == "taken":
-            self._mark("given back to the agent", False)
-            self._post(GivenBack(self._trial))
-            before = "paused"
-        if state is None:
-            self._post(PauseLeft(self._trial))
-            if not self._standing and self._phase is not None:
-                self._post(self._phase)
-            return
-        if before is None:
-            self._post(PhaseEntered(self._trial, TrialPhase.PAUSED))
-        if state == "frozen" or before != "paused":
-            self._post(PauseEntered(self._trial, frozen=state == "frozen"))
-        if state == "taken":
-            self._mark(f"taken over by {self._typist}", True)
-            self._post(TakenOver(self._trial))
+    def _unfrozen(self) -> Hold:
+        """What is wanted of it where it can't be frozen."""
+        return PAUSED if self._pauses else RUNNING
 
     # Its lifetime
 
@@ -399,12 +350,13 @@ class TrialControl:
             await asyncio.sleep(max(left.seconds - MARGIN_SEC, 0.0) + 1.0)
 
     def _give_up(self, left: TimeLeft, *, refused: bool) -> None:
-        verb: ControlVerb = "freeze" if self._freezing else "pause"
+        wanted = self._wanted
+        verb: ControlVerb = "freeze" if wanted.frozen else "take_over" if wanted.typist else "pause"
         note = f" ({left.note})" if left.note else ""
         has = f"its sandbox has {max(left.seconds, 0.0):.0f} s left and can't be extended{note}"
         self._refuse(verb, has if refused else f"resumed: {has}")
-        self._keeping = None  # it is this task, which `_resume` would cancel
-        self._resume()
+        self._keeping = None  # it is this task, which `_want` would cancel
+        self._want(RUNNING)
 
 
 async def _attempt(operation: Coroutine[Any, Any, None]) -> Exception | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from harbor.environments.base import BaseEnvironment
 
 from tbtui.rollout.control import TimeLeft
 from tbtui.rollout.environments.base import Freezable
-from tbtui.rollout.environments.lifetime import extend, lifetime
+from tbtui.rollout.environments.lifetime import lifetime
 
 _TIMEOUT_SECONDS = 60
 
@@ -179,7 +181,8 @@ rm -f "$record"
 )
 
 
-_WANTED_SEC = 3600.0
+_LONG_SEC = 7200.0
+"""A sandbox that lives so much longer needs nothing yet."""
 
 _log = logging.getLogger(__name__)
 
@@ -187,16 +190,17 @@ _log = logging.getLogger(__name__)
 class HeldSandbox:
     """Make it when the sandbox has started: a total lifetime counts from then."""
 
-    def __init__(self, environment: BaseEnvironment) -> None:
+    def __init__(self, environment: BaseEnvironment, kwargs: Mapping[str, Any]) -> None:
+        """`kwargs`: what the environment was made with (`environment_kwargs`)."""
         self._environment = environment
-        self._lifetime = lifetime(environment)
+        self._lifetime = lifetime(type(environment), kwargs)
         self._ends = math.inf
         if self._lifetime is not None:
             self._ends = time.monotonic() + self._lifetime.seconds
 
     def used(self) -> None:
         """A command was run; an idle time begins anew."""
-        if self._lifetime is not None and self._lifetime.kind == "idle":
+        if self._lifetime is not None and self._lifetime.idle:
             self._ends = time.monotonic() + self._lifetime.seconds
 
     async def freeze(self) -> None:
@@ -206,23 +210,23 @@ class HeldSandbox:
         await thaw(self._environment)
 
     async def keep_alive(self) -> TimeLeft | None:
-        """See to it that it lives an hour from now, or as long as it may be idle."""
+        """How long it still lives, after a command where that prolongs it."""
         mine = self._lifetime
         if mine is None:
             return None
         left = self._ends - time.monotonic()
-        if left > 2 * _WANTED_SEC:
+        if left > _LONG_SEC:
             return TimeLeft(left, secured=True)
-        wanted = mine.seconds if mine.kind == "idle" else _WANTED_SEC
-        if mine.extendable and await self._extended(wanted):
-            left = max(left, wanted)
-            self._ends = time.monotonic() + left
-            return TimeLeft(left, secured=True)
-        return TimeLeft(left, secured=False, note=mine.setting or "")
+        if mine.idle and await self._runs():
+            self.used()
+            return TimeLeft(mine.seconds, secured=True)
+        return TimeLeft(left, secured=False, note=mine.setting)
 
-    async def _extended(self, wanted: float) -> bool:
+    async def _runs(self) -> bool:
+        """Whether a command could be run: that is activity."""
         try:
-            return await extend(self._environment, wanted)
-        except Exception as error:  # noqa: BLE001  any SDK's; not extended is the answer
-            _log.warning("%s: not extended: %r", self._environment.session_id, error)
+            await self._environment.exec("true", timeout_sec=_TIMEOUT_SECONDS)
+        except Exception as error:  # noqa: BLE001  any SDK's; it is not kept alive then
+            _log.warning("%s: not kept alive: %r", self._environment.session_id, error)
             return False
+        return True

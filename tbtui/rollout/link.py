@@ -56,6 +56,11 @@ class AgentEnded(BaseException):
         self.finish: FinishReason = finish
         self.reason = reason
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether the policy gave no answer, so that there is nothing to verify."""
+        return self.finish in ("provider_error", "refused", "too_slow")
+
 
 class ContextOverflow(Exception):
     """The prompt is too long for the policy."""
@@ -78,14 +83,21 @@ class AgentNotes:
     reason: str = ""
     turns: int = 0
     """Completions that the main agent asked for."""
+    overflow: str = ""
+    """Which prompt was too long for the policy, the last time that one was."""
     last_parse_error: str | None = None
     last_truncated: bool = False
     fork: ForkReport | None = None
     restored: Snapshot | None = None
     """What its environment began from."""
 
+    def end(self, finish: FinishReason, reason: str = "") -> None:
+        """Note why the agent's run ended: in a task of several steps, the first that went wrong."""
+        if self.finish in ("not_run", "completed"):
+            self.finish, self.reason = finish, reason
 
-class Asked(TypedDict, total=False):
+
+class CallOptions(TypedDict, total=False):
     """What a call may ask for besides an answer to its messages; see `SampleWanted`."""
 
     tools: tuple[Tool, ...]
@@ -152,14 +164,16 @@ class TrialLink:
         self._unanswered_sec: float | None = None
 
     @property
-    def silence_sec(self) -> float | None:
-        """How long the policy had been asked in vain when the agent was cut off, in active
-        seconds; None if it was not asked then, or may just have been slow: it had not been asked
-        much longer than it took for an answer before.
+    def silence(self) -> str:
+        """How long the policy had been asked in vain when the agent was cut off, one line; empty
+        if it was not asked then, or may just have been slow: it had not been asked much longer
+        than it took for an answer before.
         """
         waited = self._unanswered_sec
-        silent = waited is not None and waited > _MUCH_SLOWER * self._slowest_sec
-        return waited if silent else None
+        if waited is None or waited <= _MUCH_SLOWER * self._slowest_sec:
+            return ""
+        whole = f"the trial's {self.budget.seconds:g} s (trial_timeout_sec)"
+        return f"no answer in the last {waited:.1f} s of {whole}"
 
     def begin_recording(self, recording: Recording) -> None:
         self._recording = recording
@@ -179,7 +193,7 @@ class TrialLink:
 
     def write(self, message: WriteToAgent) -> None:
         """Keep what a person writes for the agent's next prompt; `AgentWritten` answers."""
-        error = "" if self.control.held else "it is not paused"
+        error = "" if self.control.hold.paused else "it is not paused"
         if not error:
             self.messages.append(message.text)
             self.written = True
@@ -215,12 +229,17 @@ class TrialLink:
             raise AgentEnded(self.control.ending)
 
     async def sample(
-        self, messages: tuple[Message, ...], *, turn: int, purpose: str, **asked: Unpack[Asked]
+        self,
+        messages: tuple[Message, ...],
+        *,
+        turn: int,
+        purpose: str,
+        **asked: Unpack[CallOptions],
     ) -> Completion:
         """Ask the engine for a completion and wait for it.
 
         Raises:
-            AgentEnded: the policy failed.
+            AgentEnded: the policy gave no answer.
             ContextOverflow: the prompt is too long.
             Unsupported: the policy can't do what is asked.
         """
@@ -250,43 +269,40 @@ class TrialLink:
             return answer
         match answer.kind:
             case "context_overflow":
+                self.notes.overflow = answer.reason
                 raise ContextOverflow(answer)
             case "unsupported":
                 raise Unsupported(answer.reason)
-            case "provider_error":
-                raise AgentEnded("provider_error", answer.reason)
+            case "provider_error" | "refused" | "too_slow":
+                raise AgentEnded(answer.kind, answer.reason)
 
     def abandon(self, turn: int) -> None:
         """Say that the agent didn't take the answer to the call of this turn."""
         self.post(SampleAbandoned(self.spec.trial, turn))
 
-    def deliver(self, answer: Completion | CompletionFailed) -> bool:
-        """Hand in the answer to a request of this trial; False if it is no longer awaited."""
+    def deliver(self, answer: Completion | CompletionFailed) -> None:
+        """Hand in the answer to a request, unless it is no longer awaited."""
         future = self._answers.get(answer.request)
-        if future is None or future.done():
-            return False
-        future.set_result(answer)
-        return True
+        if future is not None and not future.done():
+            future.set_result(answer)
 
-    def delay(self, message: CompletionDelayed) -> bool:
-        """Hold the clocks while a request of this trial can't be answered, or no longer; False if
-        it is no longer awaited."""
+    def delay(self, message: CompletionDelayed) -> None:
+        """Hold the clocks while a request can't be answered, or no longer."""
         if message.request not in self._answers:
-            return False
+            return
         if not message.delayed:
             self._on_time(message.request)
         elif message.request not in self._delayed:
             self._delayed.add(message.request)
             self.budget.hold()
-            self.watch.hold()
+            self.watch.delay()
             self.budget.give_back(message.waited_sec)
-        return True
 
     def _on_time(self, request: int) -> None:
         if request in self._delayed:
             self._delayed.discard(request)
             self.budget.release()
-            self.watch.release()
+            self.watch.go_on()
 
 
 LINK: ContextVar[TrialLink] = ContextVar("tbtui_trial_link")

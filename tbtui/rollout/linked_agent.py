@@ -19,7 +19,7 @@ import os
 import secrets
 import shlex
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,13 @@ from harbor.agents.base import BaseAgent
 from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCodeError
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.models.agent.context import AgentContext
-from harbor.utils.env import is_sensitive_env_key
 
 from tbtui.endpoint.server import ModelEndpoint
 from tbtui.journal.events import TrialPhase
 from tbtui.rollout.agent_layers import AgentLayers, agent_key
 from tbtui.rollout.agent_terminal import AgentTerminal, open_terminal
 from tbtui.rollout.agents import agent_class, pointing_of
-from tbtui.rollout.budget import MachineStarvedError
+from tbtui.rollout.ending import PolicyFailedError, out_of_time, require_answers
 from tbtui.rollout.environments.base import (
     KeepsAgents,
     LendsNetwork,
@@ -47,11 +46,11 @@ from tbtui.rollout.environments.choose import (
     PODMAN_IMPORT_PATH,
     SANDBOX_IMPORT_PATH,
 )
+from tbtui.rollout.environments.host_variables import is_credential
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK, AgentEnded, TrialLink
 from tbtui.rollout.messages import FinishReason, TrialSpec
 from tbtui.rollout.reach import Reach
-from tbtui.rollout.terminus import PolicyFailedError, answers
 from tbtui.rollout.trial_calls import TrialCalls
 from tbtui.terminal import one_line
 
@@ -124,7 +123,7 @@ class AgentRun:
         container, with the name by which it finds an image that has the program (`prepare`).
 
         Raises:
-            InstallFailedError: it can't be installed.
+            InstallFailedEverywhereError: it can't be installed.
         """
         spec = self._link.spec
         place = spec.environment
@@ -188,6 +187,10 @@ class AgentRun:
         )
         # On this object alone, here and below: the class stays Harbor's own.
         _replace(agent, "_env_sources", lambda: (agent.extra_env,))
+        if self._reach.way == "inside" and hasattr(agent, "_resolve_model_connection"):
+            # It takes no network to reach the box's own loopback. Harbor 0.26 would allow its host,
+            # and so make a list of allowed hosts of a task without a network.
+            _replace(agent, "_resolve_model_connection", _nowhere(agent._resolve_model_connection))
         if spec.agent_install and isinstance(agent, BaseInstalledAgent):
             own_install = agent.install
 
@@ -247,9 +250,10 @@ class AgentRun:
         link.stage = "agent_setup"
         link.enter(TrialPhase.SETUP, "agent")
         link.watch.enter("setup")
-        self._sandbox = HeldSandbox(environment)
+        self._sandbox = HeldSandbox(environment, link.spec.environment.kwargs)
         await self._reach.open(self._endpoint, environment, here=":" in link.spec.agent)
         self._terminal = await open_terminal(link, environment, self._sandbox, self._reach.secret)
+        self._calls.watcher = self._terminal
         async with contextlib.AsyncExitStack() as stack:
             if link.spec.agent_setup_network and isinstance(environment, LendsNetwork):
                 await stack.enter_async_context(environment.with_network())
@@ -312,19 +316,21 @@ class AgentRun:
         try:
             async with budget.spending():
                 await self._until_over(own(self._handle(environment)))
-            self._finish(self._why_done())
+            link.notes.end(self._why_done())
         except AgentEnded as ended:
             await self._end_processes(environment)
-            self._finish(ended.finish, ended.reason)
-            if ended.finish == "provider_error":
+            link.notes.end(ended.finish, ended.reason)
+            if ended.unanswered:
                 raise PolicyFailedError(ended.reason) from None
         except TimeoutError as error:
             if link.control.ending is None and not budget.spent:
-                self._finish("error", str(error))
-                raise AgentFailedError(f"an operation timed out: {error}") from error
-            await self._out_of_time(environment)
+                # As a TimeoutError Harbor would take it for the agent's own time-out.
+                timed_out = AgentFailedError(f"an operation timed out: {error}")
+                await self._failed(timed_out, environment)
+            else:
+                await self._out_of_time(environment)
         except SandboxLostError:
-            self._finish("sandbox_lost")
+            link.notes.end("sandbox_lost")
             raise
         except Exception as error:  # noqa: BLE001  whatever its class raises
             await self._failed(error, environment)
@@ -357,22 +363,27 @@ class AgentRun:
                 work.exception()  # seen
 
     def _why_done(self) -> FinishReason:
-        if self._link.notes.turns == 0:
+        if self._link.notes.turns == 0 and not self._calls.overflowed:
             raise NoCallsError("the agent ended without a call to the run's endpoint")
         return "context_overflow" if self._calls.overflowed else "completed"
 
     async def _failed(self, error: Exception, environment: BaseEnvironment) -> None:
-        """The agent's program, or Harbor's class for it, has failed.
+        """The agent's program, or Harbor's class for it, has failed. Once a call was answered that
+        may be the policy's doing, which must not be worth another attempt.
 
         Raises:
-            AgentFailedError, NoCallsError, SandboxLostError: unless it is the policy's doing.
+            AgentFailedError, NoCallsError: before that.
+            SandboxLostError: the sandbox does not answer.
         """
         notes = self._link.notes
+        if self._calls.overflowed:
+            notes.end("context_overflow", str(error))
+            return
         if notes.turns == 0 and self._calls.refusal is not None:
-            self._finish("error", self._calls.refusal)
+            notes.end("error", self._calls.refusal)
             raise AgentFailedError(f"its calls were refused: {self._calls.refusal}") from error
         if notes.turns == 0:
-            self._finish("no_calls", str(error))
+            notes.end("no_calls", str(error))
             raise (
                 error
                 if isinstance(error, NoCallsError)
@@ -380,15 +391,16 @@ class AgentRun:
                     f"before any call to the run's endpoint: {type(error).__name__}: {error}"
                 )
             ) from error
-        if self._calls.overflowed:
-            self._finish("context_overflow", str(error))
-            return
         if isinstance(error, NonZeroAgentExitCodeError) and notes.last_parse_error is not None:
             # It gave up on an answer that it could not read.
-            self._finish("output_truncated" if notes.last_truncated else "max_turns", str(error))
+            notes.end("output_truncated" if notes.last_truncated else "max_turns", str(error))
             return
-        await self._check_answers(environment)
-        self._finish("error", str(error))
+        await require_answers(self._link, environment)
+        if self._calls.answered:
+            await self._end_processes(environment)
+            notes.end("program_failed", str(error))
+            return
+        notes.end("error", str(error))
         if isinstance(error, NonZeroAgentExitCodeError):
             # As it is, Harbor would verify what it left.
             raise AgentFailedError(str(error)) from error
@@ -396,29 +408,20 @@ class AgentRun:
 
     async def _out_of_time(self, environment: BaseEnvironment) -> None:
         link, budget = self._link, self._link.budget
-        if link.control.ending is None and link.silence_sec is not None:
-            reason = f"no answer in the budget's last {link.silence_sec:.1f} s"
-            self._finish("provider_error", reason)
-            raise PolicyFailedError(reason)
-        await link.control.detach()
-        if link.control.ending is None and link.starvation is not None:
-            try:
-                await link.starvation.check()
-            except MachineStarvedError:
-                self._finish("sandbox_lost")
-                raise
-        await self._check_answers(environment)
+        await out_of_time(link, environment)
         await self._end_processes(environment)
-        if link.control.ending is None and link.notes.turns == 0:
+        called = link.notes.turns > 0
+        if link.control.ending is None and not called and self._calls.overflowed:
+            link.notes.end("context_overflow")
+            return
+        if link.control.ending is None and not called and self._calls.refusal:
+            link.notes.end("error", self._calls.refusal)
+            raise AgentFailedError(f"its calls were refused: {self._calls.refusal}")
+        if link.control.ending is None and not called:
             reason = f"no call to the run's endpoint within its {budget.seconds:.0f} s"
-            self._finish("no_calls", reason)
+            link.notes.end("no_calls", reason)
             raise NoCallsError(reason)
-        self._finish(link.control.ending or "budget")
-
-    async def _check_answers(self, environment: BaseEnvironment) -> None:
-        if not await answers(environment):
-            self._finish("sandbox_lost")
-            raise SandboxLostError("the sandbox does not answer any more")
+        link.notes.end(link.control.ending or "budget")
 
     async def _end_processes(self, environment: BaseEnvironment) -> None:
         """What the agent has started ends with it, in sessions of its own too."""
@@ -428,11 +431,22 @@ class AgentRun:
         except SandboxError as error:
             _log.info("%s: its agent's processes: %s", self._link.spec.trial, error)
 
-    def _finish(self, finish: FinishReason, reason: str = "") -> None:
-        notes = self._link.notes
-        # In a task of several steps the first step that went wrong tells.
-        if notes.finish in ("not_run", "completed"):
-            notes.finish, notes.reason = finish, reason
+
+def _nowhere(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    """The same connection, without a host that a trial's network would have to allow."""
+
+    def resolved(*args: Any, **kwargs: Any) -> Any:
+        connection = resolve(*args, **kwargs)
+        if not hasattr(connection, "inference_base_url"):  # before Harbor 0.26
+            return connection
+        return replace(
+            connection,
+            resolved_base_url=None,
+            inferred_base_url=None,
+            user_supplied_base_url=connection.execution_base_url,
+        )
+
+    return resolved
 
 
 def _replace(owner: object, name: str, value: object) -> None:
@@ -444,5 +458,5 @@ def _without_own_keys(env: dict[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if not (is_sensitive_env_key(name) and value and os.environ.get(name) == value)
+        if not (is_credential(name, value) and os.environ.get(name) == value)
     }

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, override
 
-from harbor.agents.terminus_2.terminus_xml_plain_parser import TerminusXMLPlainParser
 from harbor.llms.base import (
     BaseLLM,
     ContextLengthExceededError,
@@ -17,7 +16,7 @@ from harbor.llms.base import (
 from harbor.models.metric import UsageInfo
 
 from tbtui.chat import Message, Role
-from tbtui.rollout.link import AgentEnded, ContextOverflow, TrialLink
+from tbtui.rollout.link import AgentEnded, ContextOverflow, TrialLink, Unsupported
 from tbtui.rollout.messages import TurnUnderstood
 
 _ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
@@ -29,10 +28,6 @@ class LinkedLLM(BaseLLM):
     def __init__(self, link: TrialLink) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._link = link
-        # Terminus-2 tries to salvage a truncated XML answer too, but then fails on what it gets.
-        self._salvager: TerminusXMLPlainParser | None = None
-        if link.spec.parser_name == "xml":
-            self._salvager = TerminusXMLPlainParser()  # type: ignore[no-untyped-call]
         self.purpose: str | None = None
         """What the next calls are for, while they are no turns of the main agent."""
         self.chars_per_token = 4.0
@@ -70,15 +65,16 @@ class LinkedLLM(BaseLLM):
                     raise AgentEnded("context_overflow", str(error)) from error
                 self._overflowed = True
             raise ContextLengthExceededError(str(error)) from error
+        except Unsupported as error:
+            # Terminus-2 says nothing but what every trial of it says.
+            raise AgentEnded("refused", str(error)) from error
         if is_turn:
             self._overflowed = False
         text = scrub(completion.text)
         chars = len(text) + sum(len(message.content) for message in messages)
         tokens = completion.prompt_tokens + completion.completion_tokens
         self.chars_per_token = max(1.0, chars / max(1, tokens))
-        if completion.truncated and is_turn and (salvaged := self._salvaged(text)) is not None:
-            text = salvaged
-        elif completion.truncated:
+        if completion.truncated:
             if is_turn:
                 self._note_truncated()
             raise OutputLengthExceededError(
@@ -98,12 +94,6 @@ class LinkedLLM(BaseLLM):
                 cost_usd=0.0,
             ),
         )
-
-    def _salvaged(self, text: str) -> str | None:
-        if self._salvager is None:
-            return None
-        salvaged, _ = self._salvager.salvage_truncated_response(text)
-        return salvaged
 
     def _note_truncated(self) -> None:
         link, notes = self._link, self._link.notes
@@ -147,7 +137,7 @@ class _Result(Protocol):
 
 
 class Parser(Protocol):
-    """Harbor's TerminusJSONPlainParser and TerminusXMLPlainParser."""
+    """Harbor's TerminusJSONPlainParser."""
 
     def parse_response(self, response: str) -> _Result: ...
 
@@ -176,9 +166,10 @@ class GuardedParser:
     """Reads a completion with Terminus-2's parser, whatever the completion is; keeps the last.
 
     A policy under training writes anything: JSON nested a hundred thousand deep, numbers of ten
-    thousand digits, `NaN` seconds, NULs and lone surrogates in keystrokes. Harbor's parsers raise
-    on some of these and pass others on to where they break the trial. What a policy writes is never
-    a fault of the machinery, so here it becomes a parse error or a warning that the policy reads.
+    thousand digits, `NaN` seconds, NULs and lone surrogates in keystrokes. Harbor's parser raises
+    on some of these and passes others on to where they break the trial. What a policy writes is
+    never a fault of the machinery, so here it becomes a parse error or a warning that the policy
+    reads.
     """
 
     def __init__(self, parser: Parser) -> None:

@@ -6,15 +6,17 @@ a completion with chat messages and gets text, and the engine records the tokens
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from tbtui.chat import Message, Tool, ToolCall, ToolChoice
+from tbtui.findings import UnusableKind
 from tbtui.journal.commands import Typed
 from tbtui.journal.events import AgentCommand, PhaseSeconds, TrialPhase
 from tbtui.rollout.forking import ForkPoint, ForkReport, SnapshotPlan
-from tbtui.rollout.verifier_fault import VerifierFault
+from tbtui.verifier_fault import VerifierFault
 
 FinishReason = Literal[
     "completed",  # the agent confirmed task_complete with a valid answer
@@ -26,8 +28,11 @@ FinishReason = Literal[
     "context_overflow",
     "output_truncated",  # the last completion hit max_tokens and nothing valid followed
     "terminal_ended",  # the agent ended its own shell; the sandbox still answers
+    "program_failed",  # the agent's program failed once a call was answered; verified all the same
     "sandbox_lost",  # the sandbox stopped answering
     "provider_error",  # the policy failed
+    "refused",  # its server refused the prompt, or withheld the answer
+    "too_slow",  # it was still answering when most of the trial's time was gone
     "not_run",  # the agent never got to act
     "no_calls",  # it ended, or ran out of time, without a call to the run's model endpoint
     "parted",  # a fork's recorded keys led elsewhere than they did
@@ -46,7 +51,7 @@ AgentName = str
 agent of Harbor's or of one's own (`module:Class`), or the task's own solution (`oracle`)."""
 
 ControlAgent = Literal["untouched", "oracle"]
-"""Who acts in a control of a verdict: nobody, or the task's own solution."""
+"""What acts in a control of a verdict: no agent, or the task's own solution."""
 
 CheckZeros = Literal["never", "faults", "first"]
 """Which verdicts of 0 are checked against a fresh sandbox: none, those of a verifier that seems not
@@ -80,6 +85,18 @@ class EndpointSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RewardChoice:
+    """Which of the rewards that a verifier gives is the verdict.
+
+    Without either, the only one, or the one called `reward`.
+    """
+
+    key: str | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The verdict is the sum of these, each times its weight."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialSpec:
     """One attempt at one task."""
 
@@ -96,7 +113,6 @@ class TrialSpec:
     enable_summarize: bool = False
     proactive_summarization_threshold: int = 8_000
     """The agent summarises its history with fewer free tokens than this; 0: only when it must."""
-    parser_name: Literal["json", "xml"] = "json"
     keep: Keep = "all"
     agent: AgentName | ControlAgent = "terminus-2"
     agent_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -109,13 +125,18 @@ class TrialSpec:
     check_zeros: CheckZeros = "faults"
     snapshots: SnapshotPlan | None = None
     """Which of its states are kept; None: none is."""
+    train_side_calls: bool = False
+    """Calls without tools beside a conversation that has them are turns like any other."""
     origin: ForkPoint | None = None
     """The turn of another trial at which this one begins; its turns count from there."""
     kill_before_verifying: bool = False
     """What the agent has left running is killed before its own environment is verified, unless the
     task says that its verifier needs it."""
+    rewards: RewardChoice = RewardChoice()
     fixed_programs: bool = False
     """A verdict does not count where the agent has changed programs that its verifier may run."""
+    credentials: tuple[str, ...] = ()
+    """Names of the host's credentials that the task may take."""
 
 
 # engine -> worker
@@ -159,6 +180,7 @@ class Completion:
     """
 
     request: int
+    trial: str
     text: str
     truncated: bool
     prompt_tokens: int
@@ -176,11 +198,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class CompletionFailed:
-    """No completion: the prompt is too long for the model, or the policy failed, or can't do what
-    is asked."""
+    """No completion: the prompt is too long for the model, or the policy failed, refuses it, is too
+    slow for the trial, or can't do what is asked."""
 
     request: int
-    kind: Literal["context_overflow", "provider_error", "unsupported"]
+    trial: str
+    kind: Literal["context_overflow", "provider_error", "refused", "too_slow", "unsupported"]
     reason: str
     prompt_tokens: int = 0
     """How many a prompt that is too long has; 0: unknown."""
@@ -193,6 +216,7 @@ class CompletionDelayed:
     it is asked again (`delayed` False). Waiting for it meanwhile is not the agent's time."""
 
     request: int
+    trial: str
     delayed: bool = True
     waited_sec: float = 0.0
     """How long it was so before this was known."""
@@ -262,6 +286,14 @@ class SampleWanted:
 @dataclass(frozen=True, slots=True)
 class SampleAbandoned:
     """The agent didn't wait for the answer to the call of this turn, or didn't take it."""
+
+    trial: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class SideCallSeen:
+    """The call of this turn has no tools, beside a conversation that has them."""
 
     trial: str
     turn: int
@@ -395,8 +427,8 @@ class VerdictCheck:
     """What seemed wrong, one line."""
     control: ControlAgent
     """What it was compared with."""
-    lasting: bool = False
-    """Another attempt at the task, in the same environment, would end the same way."""
+    unusable: UnusableKind | None = None
+    """What of the task makes another attempt, in the same environment, end the same way."""
     solution_fails: bool = False
     """The verifier worked, and the task's own solution earns no more here."""
 
@@ -434,15 +466,26 @@ class TrialFacts:
     verifier works in a fresh one, it is the agent's doing."""
     verdict_check: VerdictCheck | None = None
     """What a fresh sandbox said of the verdict, if it was asked."""
-    lasting: bool = False
-    """The environment can't be built, for a reason that another attempt would meet again."""
+    untouched_verdict: float | None = None
+    """What the verifier says of a sandbox that no agent has touched, where the agent has prevented
+    a verdict; None: nothing, or it was not asked."""
+    unusable: UnusableKind | None = None
+    """What of the task another attempt would meet as well: an environment that can't be built, or
+    a verifier whose rewards name no verdict."""
     given_back_sec: float = 0.0
     """Seconds of the agent's budget that a starved machine kept from it and that were added again.
     """
     fork: ForkReport | None = None
     """How a fork's state was reached; None: it is no fork, or was not reached."""
-    used_up: str = ""
-    """What its sandbox had used up when the agent was through, so that a verifier can't run."""
+    agent_uninstalled: str = ""
+    """Why the agent's program can't be had in any trial, one line that says what to do."""
+    overflow: str = ""
+    """Which prompt was too long for the policy, one line."""
+    damage: str = ""
+    """What the agent has done to its sandbox, so that a verifier can't run there: `used up its
+    disk`."""
+    program_failure: str = ""
+    """How the agent's program failed, once a call was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +511,7 @@ FromWorker = (
     | ForkReached
     | SnapshotTaken
     | SampleAbandoned
+    | SideCallSeen
     | TurnUnderstood
     | TurnSeen
     | PauseEntered

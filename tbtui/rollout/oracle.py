@@ -1,4 +1,4 @@
-"""Agents that are no model: Harbor's oracle, which runs the task's own solution, and nobody at all.
+"""Agents without a model: Harbor's oracle, which runs the task's own solution, and an idle one.
 
 The oracle is tied to a trial as Terminus-2 is: its output is the trial's terminal, its time is the
 trial's budget, and there are no turns.
@@ -16,15 +16,14 @@ from harbor.models.agent.context import AgentContext
 from harbor.models.trial.paths import TrialPaths
 
 from tbtui.journal.events import TrialPhase
-from tbtui.rollout.budget import MachineStarvedError, Starvation
+from tbtui.rollout.ending import require_not_starved
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK
-from tbtui.rollout.messages import FinishReason
 from tbtui.rollout.recording import Recording
 from tbtui.rollout.terminus import PANE_HEIGHT, PANE_WIDTH
 
 IMPORT_PATH = "tbtui.rollout.oracle:LinkedOracle"
-NOBODY_IMPORT_PATH = "tbtui.rollout.oracle:LinkedNobody"
+NOP_IMPORT_PATH = "tbtui.rollout.oracle:LinkedNop"
 
 
 class LineRecording(Recording):
@@ -66,40 +65,26 @@ class LinkedOracle(OracleAgent):
     ) -> None:
         link, budget = self._link, self._link.budget
         link.enter(TrialPhase.ACTING, "solution/solve.sh")
-        link.control.attach(HeldSandbox(environment))
+        link.control.attach(HeldSandbox(environment, link.spec.environment.kwargs))
         try:
             async with budget.spending():
                 await super().run(instruction, environment, context)
-            self._finish("completed")
+            link.notes.end("completed")
         except TimeoutError:
             if link.control.ending is None and not budget.spent:
-                self._finish("error")
+                link.notes.end("error")
                 raise
-            if link.control.ending is None and link.starvation is not None:
-                await self._check_not_starved(link.starvation)
+            await require_not_starved(link)
             # Returning lets Harbor verify what has been done.
-            self._finish(link.control.ending or "budget")
+            link.notes.end(link.control.ending or "budget")
         except Exception:
-            self._finish("error")
+            link.notes.end("error")
             raise
         finally:
             await link.control.detach()
 
-    async def _check_not_starved(self, starvation: Starvation) -> None:
-        try:
-            await starvation.check()
-        except MachineStarvedError:
-            self._finish("sandbox_lost")
-            raise
 
-    def _finish(self, finish: FinishReason) -> None:
-        notes = self._link.notes
-        # In a task of several steps the first step that went wrong tells.
-        if notes.finish in ("not_run", "completed"):
-            notes.finish = finish
-
-
-class LinkedNobody(NopAgent):
+class LinkedNop(NopAgent):
     """Leaves the sandbox as it is; the verifier follows at once."""
 
     @override

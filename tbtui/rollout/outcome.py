@@ -2,21 +2,34 @@
 
 Five rules. A verdict that was never given is no reward, never zero. A pass counts only if the
 agent ended cleanly: Harbor also verifies an agent that ran out of turns, and a policy that leaves
-the files right but never says so in a readable way would be taught to go on like that. What the
-machinery did wrong is never scored. A 0 of a verifier that can't work in a fresh sandbox either is
-no verdict (`verdict_check`). What an agent does to its own sandbox, its verifier included, is a
-failure and no other attempt, where a fresh sandbox shows that it was the agent.
+the files right but never says so in a readable way would be taught to go on like that. Such an end
+earns 0, or the verdict where that is less: where failures are negative, none is better for being
+unclean. What the machinery did wrong is never scored. A 0 of a verifier that can't work in a fresh
+sandbox either is no verdict (`verdict_check`). What an agent does to its own sandbox, its verifier
+included, is a failure and no other attempt, where a fresh sandbox shows that it was the agent; it
+earns no more than an untouched sandbox.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tbtui.outcomes import Outcome
+from tbtui.findings import UnusableKind
+from tbtui.outcomes import UNSCORED, Outcome
 from tbtui.rollout.messages import TrialFacts, VerdictCheck
+from tbtui.terminal import both_ends
 from tbtui.vocabulary import is_reward
 
-_FROM_VERIFIER = frozenset({Outcome.FAILED, Outcome.VERIFIER_ERROR})
+_SCORED = frozenset(
+    {
+        Outcome.FAILED,
+        Outcome.AGENT_TIMEOUT,
+        Outcome.CONTEXT_OVERFLOW,
+        Outcome.OUTPUT_TRUNCATED,
+        Outcome.PARSE_ERROR,
+    }
+)
+"""The policy's own failures: a verdict of 0 decides what they earn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +41,8 @@ class Decision:
     """What training may use; None is *no reward*."""
     reason: str
     """One line for a person."""
-    lasting: bool = False
-    """Another attempt at this task, in the same environment, would end the same way."""
+    unusable: UnusableKind | None = None
+    """What of its task makes another attempt, in the same environment, end the same way."""
 
 
 def decide(facts: TrialFacts) -> Decision:
@@ -39,30 +52,30 @@ def decide(facts: TrialFacts) -> Decision:
         verdict = None
     outcome, reason = _outcome(facts, verdict)
     if facts.given_back_sec >= 1:
-        reason += f"; {facts.given_back_sec:.0f} s that the machine kept from it were given back"
-    lasting = facts.lasting
-    if (check := facts.verdict_check) is not None and outcome in _FROM_VERIFIER:
-        lasting = check.lasting
-        if outcome is Outcome.FAILED:
-            outcome, reason = _checked(check, reason)
-        elif facts.within_sandbox and check.works:
-            outcome, reason = _checked(check, "the agent broke its verifier")
-    if facts.human_touched and not outcome.infrastructure and outcome is not Outcome.CANCELLED:
+        reason += f"; {facts.given_back_sec:.0f} s of CPU contention credited"
+    unusable = facts.unusable
+    if (check := facts.verdict_check) is not None:
+        if outcome in _SCORED:
+            unusable = check.unusable
+            outcome, reason = _checked(check, outcome, reason)
+        elif outcome is Outcome.VERIFIER_ERROR:
+            unusable = check.unusable
+            if facts.within_sandbox and check.works:
+                outcome, reason = _checked(check, Outcome.FAILED, "the agent broke its verifier")
+    if facts.human_touched and outcome not in UNSCORED:
         did = "wrote to its agent" if facts.human_wrote else "typed in its terminal"
         outcome, reason = Outcome.HUMAN_TOUCHED, f"a person {did}; {reason}"
-    # A failure without a verdict is one that the agent has prevented.
-    prevented = outcome is Outcome.FAILED and verdict is None
-    reward = 0.0 if prevented else _reward(facts, outcome, verdict)
-    return Decision(outcome, verdict, reward, _one_line(reason), lasting)
+    reward = _reward(facts, outcome, verdict)
+    return Decision(outcome, verdict, reward, short_reason(reason), unusable)
 
 
-def _checked(check: VerdictCheck, reason: str) -> tuple[Outcome, str]:
-    """What a fresh sandbox makes of a verdict of 0."""
+def _checked(check: VerdictCheck, outcome: Outcome, reason: str) -> tuple[Outcome, str]:
+    """What a fresh sandbox makes of a failure with a verdict of 0, or without one."""
     if check.works:
         if not check.evidence:
-            return Outcome.FAILED, reason
+            return outcome, reason
         where = "an untouched sandbox" if check.control == "untouched" else "the solution's sandbox"
-        return Outcome.FAILED, f"{reason}; {check.evidence}, but its verifier works in {where}"
+        return outcome, f"{reason}; {check.evidence}, but its verifier works in {where}"
     if check.solution_fails:
         what = "the task can't be scored in this environment: its own solution earns no reward"
     else:
@@ -72,15 +85,16 @@ def _checked(check: VerdictCheck, reason: str) -> tuple[Outcome, str]:
 
 def lost_with_worker(reason: str) -> Decision:
     """The end of a trial whose worker process died."""
-    return Decision(Outcome.SANDBOX_LOST, None, None, _one_line(f"worker lost: {reason}"))
+    return Decision(Outcome.SANDBOX_LOST, None, None, short_reason(f"worker lost: {reason}"))
 
 
 def _reward(facts: TrialFacts, outcome: Outcome, verdict: float | None) -> float | None:
     if outcome is Outcome.FAILED and verdict is None:
-        return 0.0  # the agent's own doing
-    if verdict is None or outcome.infrastructure or outcome is Outcome.CANCELLED:
+        # The agent has prevented one, which is worth no more than to do nothing.
+        return min(0.0, facts.untouched_verdict or 0.0)
+    if verdict is None or outcome in UNSCORED:
         return None
-    return verdict if facts.finish == "completed" else 0.0
+    return verdict if facts.finish == "completed" else min(0.0, verdict)
 
 
 def _outcome(facts: TrialFacts, verdict: float | None) -> tuple[Outcome, str]:
@@ -94,12 +108,18 @@ def _outcome(facts: TrialFacts, verdict: float | None) -> tuple[Outcome, str]:
             return Outcome.CANCELLED, f"not forked: {facts.exception_message}"
         case "sandbox_lost" if facts.exception_type == "MachineStarvedError":
             return Outcome.SANDBOX_LOST, _failure(facts, "the machine was starved")
-        case "sandbox_lost" if facts.used_up:
-            return Outcome.FAILED, f"the agent's sandbox has used up {facts.used_up}"
+        case "sandbox_lost" if facts.damage:
+            return Outcome.FAILED, f"the agent has {facts.damage}"
         case "sandbox_lost":
             return Outcome.SANDBOX_LOST, _failure(facts, "the sandbox stopped answering")
         case "provider_error":
             return Outcome.PROVIDER_ERROR, _failure(facts, "the policy failed")
+        case "refused":
+            return Outcome.REFUSED, facts.exception_message or "the model's server gave no reason"
+        case "too_slow":
+            return Outcome.TOO_SLOW, facts.exception_message or "the model was too slow"
+        case "not_run" if facts.agent_uninstalled:
+            return Outcome.SETUP_ERROR, facts.agent_uninstalled
         case "not_run":
             return Outcome.SETUP_ERROR, _failure(facts, "the agent never got to act")
         case "no_calls":
@@ -107,8 +127,8 @@ def _outcome(facts: TrialFacts, verdict: float | None) -> tuple[Outcome, str]:
             return Outcome.AGENT_ERROR, _failure(facts, what)
         case "error":
             return Outcome.AGENT_ERROR, _failure(facts, "the agent failed")
-    if verdict is None and facts.used_up and facts.failed_phase == "verifier":
-        what = f"the agent has used up {facts.used_up}, and its verifier can't run"
+    if verdict is None and facts.damage and facts.failed_phase == "verifier":
+        what = f"the agent has {facts.damage}, and its verifier can't run"
         return Outcome.FAILED, _failure(facts, what)
     if verdict is None:
         return Outcome.VERIFIER_ERROR, _failure(facts, "the verifier gave no verdict")
@@ -124,6 +144,9 @@ def _policys_doing(facts: TrialFacts, verdict: float, said: str) -> tuple[Outcom
             return Outcome.FAILED, f"the agent said it was done after {_turns(facts)}{said}"
         case "terminal_ended":
             return Outcome.FAILED, f"the agent ended its own terminal in turn {facts.turns}{said}"
+        case "program_failed":
+            what = f"the agent's program failed after {_turns(facts)}{said}"
+            return Outcome.FAILED, f"{what}: {facts.program_failure or 'it gives no reason'}"
         case "deadline":
             after = f"after {_turns(facts)}"
             return Outcome.AGENT_TIMEOUT, f"ended {after} by the deadline of its step{said}"
@@ -136,7 +159,13 @@ def _policys_doing(facts: TrialFacts, verdict: float, said: str) -> tuple[Outcom
         case "max_turns" if facts.last_parse_error is not None:
             return Outcome.PARSE_ERROR, f"unreadable: {facts.last_parse_error}{said}"
         case "context_overflow":
-            return Outcome.CONTEXT_OVERFLOW, f"the context is full after {_turns(facts)}{said}"
+            tokens = f": {facts.overflow}" if facts.overflow else ""
+            if not facts.turns:
+                return Outcome.CONTEXT_OVERFLOW, f"the first prompt doesn't fit{tokens}{said}"
+            return (
+                Outcome.CONTEXT_OVERFLOW,
+                f"the context is full after {_turns(facts)}{tokens}{said}",
+            )
         case _:
             return Outcome.AGENT_TIMEOUT, f"not done after {_turns(facts)}{said}"
 
@@ -151,8 +180,7 @@ def _failure(facts: TrialFacts, what: str) -> str:
     return f"{what}: {facts.exception_type}: {facts.exception_message or 'no message'}"
 
 
-def _one_line(text: str, limit: int = 300) -> str:
+def short_reason(text: str, limit: int = 300) -> str:
     """What it begins with, which says where, and more of its end, where the reason stands."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    head = limit // 3
-    return line if len(line) <= limit else f"{line[:head]}…{line[head + 1 - limit :]}"
+    return both_ends(line, limit) or "its reason can't be printed"

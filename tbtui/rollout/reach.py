@@ -6,7 +6,8 @@ The endpoint is served by this process. Its socket is made where the agent looks
   there; no packet leaves that network, so it works, and nothing else does, where there is none;
 - on this host's loopback, where the environment shares the host's network;
 - on the address that containers have for this host, where the engine's containers can't be
-  entered by this process and have a network anyway;
+  entered by this process and have a network anyway; where they run in a virtual machine, as on a
+  Mac, on this host's loopback, to which the engine leads;
 - on all addresses, for an environment elsewhere, which `endpoint_public_url` has to lead to.
 
 Each socket but the last takes the secret of its own trial alone.
@@ -18,6 +19,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -37,6 +39,13 @@ from tbtui.rollout.messages import EndpointSpec, EnvironmentSpec
 _LOOPBACK = "127.0.0.1"
 _PORTS = 64
 _ENGINES = {DOCKER_IMPORT_PATH: "docker", PODMAN_IMPORT_PATH: "podman"}
+# What containers in a virtual machine call the machine around it.
+_NAMES_OF_HOST = {"docker": "host.docker.internal", "podman": "host.containers.internal"}
+_ONLY_WITH_NETWORK = (
+    "only root can reach the model endpoint in it: run as root, in a sandbox,"
+    if sys.platform == "linux"
+    else "its virtual machine can't be entered: run on Linux,"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -68,8 +77,8 @@ class Reach:
             return
         if self.way == "gateway" and environment.network_policy.network_mode != NetworkMode.PUBLIC:
             raise SandboxStartError(
-                "the container has no network, and only root can reach the model endpoint in it:"
-                ' run as root, in a sandbox, or on a task with network_mode = "public"'
+                f"the container has no network, and {_ONLY_WITH_NETWORK} or on a task with"
+                ' network_mode = "public"'
             )
         own = await self._listen_inside(environment) if self.way == "inside" else None
         if own is not None:
@@ -105,9 +114,9 @@ async def reach_from(environment: EnvironmentSpec, endpoint: EndpointSpec) -> Re
         port = sock.getsockname()[1]
         return Reach(endpoint.public_url.format(port=port).rstrip("/"), port, sock, "public")
     engine = _ENGINES.get(environment.import_path or "")
-    if engine is not None and os.geteuid() != 0:
-        gateway = await _gateway(engine)
-        sock = _first_free(gateway, (0,))
+    if engine is not None and (os.geteuid() != 0 or sys.platform != "linux"):
+        gateway, here = await _gateway(engine)
+        sock = _first_free(here, (0,))
         port = sock.getsockname()[1]
         return Reach(f"http://{gateway}:{port}", port, sock, "gateway")
     if engine is None and environment.import_path != SANDBOX_IMPORT_PATH:
@@ -131,8 +140,10 @@ def _first_free(host: str, ports: range | tuple[int, ...]) -> socket.socket:
     raise SandboxStartError(f"no port for the model endpoint on {host}: {problem}")
 
 
-async def _gateway(engine: str) -> str:
-    """The address that the engine's containers have for this host."""
+async def _gateway(engine: str) -> tuple[str, str]:
+    """The address that the engine's containers have for this host, and where that is here."""
+    if sys.platform != "linux":
+        return _NAMES_OF_HOST[engine], _LOOPBACK
     name, form = ("bridge", "{{(index .IPAM.Config 0).Gateway}}")
     if engine == "podman":
         name, form = ("podman", "{{(index .Subnets 0).Gateway}}")
@@ -140,4 +151,4 @@ async def _gateway(engine: str) -> str:
     address = found.stdout.strip()
     if found.exit_code != 0 or not address:
         raise SandboxStartError(f"{engine} has no address for this host: {found.complaint}")
-    return address
+    return address, address

@@ -15,7 +15,7 @@ _LONGEST_LINE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ScreenRule:
     """What is put in one form, by name."""
 
     name: str
@@ -23,13 +23,13 @@ class Rule:
     form: str
 
 
-def _rule(name: str, pattern: str, form: str) -> Rule:
-    return Rule(name, re.compile(pattern), form)
+def _rule(name: str, pattern: str, form: str) -> ScreenRule:
+    return ScreenRule(name, re.compile(pattern), form)
 
 
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
-RULES: Sequence[Rule] = (
+RULES: Sequence[ScreenRule] = (
     _rule("heading", r"\A(?:New Terminal Output|Current Terminal Screen):\n", ""),
     _rule(
         "date",

@@ -11,9 +11,9 @@ from importlib.metadata import version
 from typing import Any
 
 from harbor.agents.terminus_2.terminus_2 import Terminus2
-from harbor.agents.terminus_2.terminus_xml_plain_parser import TerminusXMLPlainParser
 from harbor.agents.terminus_2.tmux_session import TmuxSession
 from harbor.environments.base import BaseEnvironment
+from harbor.publisher.packager import Packager
 from harbor.trial.hooks import TrialEvent
 from harbor.trial.trial import Trial
 from harbor.utils.scripts import build_execution_command
@@ -69,10 +69,6 @@ _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "TmuxSession.capture_pane": (TmuxSession.capture_pane, ()),
     "TmuxSession.get_incremental_output": (TmuxSession.get_incremental_output, ()),
     "TmuxSession.is_session_alive": (TmuxSession.is_session_alive, ()),
-    "TerminusXMLPlainParser.salvage_truncated_response": (
-        TerminusXMLPlainParser.salvage_truncated_response,
-        ("truncated_response",),
-    ),
     "BaseEnvironment.empty_dirs": (BaseEnvironment.empty_dirs, ("dirs", "chmod")),
     "BaseEnvironment.stop": (BaseEnvironment.stop, ("delete",)),
     "Trial.add_hook": (Trial.add_hook, ("event", "hook")),
@@ -81,6 +77,10 @@ _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         ("task", "environment", "verifier_env", "step_name", "skip_tests_upload"),
     ),
     "Verifier.verify": (Verifier.verify, ()),
+    "Verifier._parse_reward_text": (Verifier._parse_reward_text, ()),
+    "Verifier._parse_reward_json": (Verifier._parse_reward_json, ()),
+    "Packager.collect_files": (Packager.collect_files, ("task_dir",)),
+    "Packager.compute_content_hash": (Packager.compute_content_hash, ("task_dir",)),
     "Verifier._resolve_tests": (Verifier._resolve_tests, ()),
     "build_execution_command": (build_execution_command, ("script_path", "stdout_path")),
 }

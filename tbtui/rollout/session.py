@@ -275,7 +275,7 @@ class GatedExec:
 
 
 @dataclass(frozen=True, slots=True)
-class Pane:
+class PaneState:
     """How a terminal stands."""
 
     shell: int
@@ -314,7 +314,7 @@ class GatedSession(TmuxSession):
         self._just_seen = False
         """The screen was read and nothing was done since."""
 
-    async def pane(self) -> Pane:
+    async def pane(self) -> PaneState:
         """The terminal as a snapshot has it. Raises `RuntimeError`: tmux gives no answer."""
         name = self._session_name
         asked = "#{pane_pid} #{pid} #{history_size} #{cursor_y} #{alternate_on}"
@@ -329,7 +329,7 @@ class GatedSession(TmuxSession):
             shell, server, history, row, full = map(int, (answer.stdout or "").split())
         except ValueError:
             raise RuntimeError("tmux does not say how its pane stands") from None
-        return Pane(shell, server, history, row, bool(full), screen.stdout or "")
+        return PaneState(shell, server, history, row, bool(full), screen.stdout or "")
 
     @property
     def previous_buffer(self) -> str | None:

@@ -15,7 +15,7 @@ from tbtui.rollout.environments.snapshots import (
     KeepsStates,
     Snapshot,
     SnapshotStore,
-    Terminal,
+    TerminalSnapshot,
     nearest,
     plain_text,
     remove_images,
@@ -113,7 +113,7 @@ class States:
         )
         at, lines = pane.history + pane.row, draft.plain.split("\n")
         line = lines[at] if at < len(lines) else ""
-        terminal = Terminal(pane.shell, pane.server, line, pane.full_screen)
+        terminal = TerminalSnapshot(pane.shell, pane.server, line, pane.full_screen)
         return await self._environment.save_state(self._store, draft, terminal)
 
 

@@ -28,7 +28,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class WatchedStretch:
     """What a trial is doing, and how long that may take (None: it has a limit of its own)."""
 
     name: Hashable
@@ -41,7 +41,7 @@ class Supervisor:
     def __init__(
         self,
         patience: Patience,
-        stretch: Callable[[], Stretch],
+        stretch: Callable[[], WatchedStretch],
         unplug: Callable[[], Awaitable[None]],
     ) -> None:
         """`unplug` ends the sandbox of a trial that does not react to being cancelled."""

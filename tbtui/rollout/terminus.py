@@ -35,8 +35,8 @@ from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.chat import Message
 from tbtui.journal.events import AgentCommand, TrialPhase
-from tbtui.rollout.budget import MachineStarvedError
-from tbtui.rollout.environments.base import NoticesLoss, SandboxError, SandboxLostError
+from tbtui.rollout.ending import PolicyFailedError, out_of_time, require_answers
+from tbtui.rollout.environments.base import PANE_LOG, SandboxError, SandboxLostError
 from tbtui.rollout.environments.snapshots import KeepsStates
 from tbtui.rollout.forking import ForkPartedError, ForkPoint, ForkReport
 from tbtui.rollout.held_sandbox import HeldSandbox
@@ -61,16 +61,10 @@ WRITTEN = "A message from the user:"
 
 _DUMP_EVERY_SEC = 5.0
 _FIRST_SCREEN_SEC = 5.0
-PROBE_SEC = 10
-"""A sandbox that takes longer to run `true` does not answer."""
 _LAST_LOOK_SEC = 5.0
 _LOOK_EVERY_SEC = 0.1
 
 _log = logging.getLogger(__name__)
-
-
-class PolicyFailedError(Exception):
-    """The policy gave no completion; the message is its reason."""
 
 
 class AgentBrokenError(Exception):
@@ -80,8 +74,8 @@ class AgentBrokenError(Exception):
 class GatedTerminus(Terminus2):
     """Terminus-2 under tbtui's control. Must be built where `LINK` is set."""
 
-    # No provider is ever called. Harbor 0.25 would import litellm to find out which one.
-    MODEL_CONNECTION = None
+    # No provider is ever called. Harbor 0.25 and later would import litellm to find out which one.
+    MODEL_CONNECTION = None  # type: ignore[assignment]  # a class variable of Harbor 0.26
 
     def _parse_model_name(self, model_name: str) -> tuple[str | None, str]:
         provider, slash, name = model_name.partition("/")
@@ -89,7 +83,6 @@ class GatedTerminus(Terminus2):
 
     def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
         self._link = LINK.get()
-        self._environment: BaseEnvironment | None = None
         self._states: States | None = None
         self._last_dump = time.monotonic()
         self._running = False
@@ -115,12 +108,12 @@ class GatedTerminus(Terminus2):
         link.enter(TrialPhase.SETUP, "terminal")
         link.watch.enter("setup")
         self._environment = environment
-        self._sandbox = HeldSandbox(environment)
+        self._sandbox = HeldSandbox(environment, link.spec.environment.kwargs)
         self._session = session = GatedSession(
             self.name(),
             GatedExec(environment, link, self._sandbox),
             link,
-            logging_path=EnvironmentPaths.agent_dir / "terminus_2.pane",
+            logging_path=EnvironmentPaths.agent_dir / PANE_LOG,
             pane_width=PANE_WIDTH,
             pane_height=PANE_HEIGHT,
             extra_env=self._extra_env,
@@ -132,7 +125,7 @@ class GatedTerminus(Terminus2):
         if link.spec.snapshots is not None and isinstance(environment, KeepsStates):
             self._states = States(link.spec.snapshots, link, environment, session)
         paths = environment.trial_paths
-        pane = paths.agent_dir / "terminus_2.pane"
+        pane = paths.agent_dir / PANE_LOG
         link.begin_recording(
             Recording(
                 pane,
@@ -169,38 +162,32 @@ class GatedTerminus(Terminus2):
             async with budget.spending():
                 await super()._run_agent_loop(initial_prompt, chat, original_instruction)
                 finish = await self._why_returned()
-            self._finish(finish)
+            link.notes.end(finish)
         except AgentEnded as ended:
-            self._finish(ended.finish, ended.reason)
-            if ended.finish == "provider_error":
+            link.notes.end(ended.finish, ended.reason)
+            if ended.unanswered:
                 raise PolicyFailedError(ended.reason) from None
         except ContextLengthExceededError as error:
-            self._finish("context_overflow", str(error))
+            link.notes.end("context_overflow", str(error))
         except TimeoutError as error:
             if link.control.ending is None and not budget.spent:
                 # As a TimeoutError Harbor would take it for the agent's own time-out.
-                self._finish("error", str(error))
+                link.notes.end("error", str(error))
                 raise AgentBrokenError(f"an operation timed out: {error}") from error
-            if link.control.ending is None and link.silence_sec is not None:
-                reason = f"no answer in the budget's last {link.silence_sec:.1f} s"
-                self._finish("provider_error", reason)
-                raise PolicyFailedError(reason) from None
-            await link.control.detach()
-            await self._check_not_starved()
-            await self._check_answers()
-            self._finish(link.control.ending or "budget")
+            await out_of_time(link, self._environment)
+            link.notes.end(link.control.ending or "budget")
             await self._look_once_more(session)
         except TerminalStuckError as error:
-            await self._check_answers()
-            self._finish("terminal_ended", str(error))
+            await require_answers(self._link, self._environment)
+            link.notes.end("terminal_ended", str(error))
         except SandboxLostError:
-            self._finish("sandbox_lost")
+            link.notes.end("sandbox_lost")
             raise
         except ForkPartedError as error:
-            self._finish("parted", str(error))
+            link.notes.end("parted", str(error))
             raise
         except Exception as error:
-            self._finish("error", str(error))
+            link.notes.end("error", str(error))
             raise
         finally:
             self._running = False
@@ -252,21 +239,6 @@ class GatedTerminus(Terminus2):
         ] or self._trajectory_steps
         return origin.prompt or first_prompt
 
-    async def _check_not_starved(self) -> None:
-        link = self._link
-        if link.control.ending is not None or link.starvation is None:
-            return
-        try:
-            await link.starvation.check()
-        except MachineStarvedError:
-            self._finish("sandbox_lost")
-            raise
-
-    async def _check_answers(self) -> None:
-        if self._environment is None or not await answers(self._environment):
-            self._finish("sandbox_lost")
-            raise SandboxLostError("the sandbox does not answer any more")
-
     async def _look_once_more(self, session: GatedSession) -> None:
         """Show how far the commands came that the end of the run has cut off."""
         if self._acting_since is None:
@@ -279,19 +251,13 @@ class GatedTerminus(Terminus2):
         else:
             self._seen(self._limit_output_length(screen))
 
-    def _finish(self, finish: FinishReason, reason: str = "") -> None:
-        notes = self._link.notes
-        # In a task of several steps the first step that went wrong tells.
-        if notes.finish in ("not_run", "completed"):
-            notes.finish, notes.reason = finish, reason
-
     async def _why_returned(self) -> FinishReason:
         """Terminus-2 returns when done, when out of turns, and when its terminal is gone."""
         if self._confirmed:
             return "completed"
         if await self._live_session().is_session_alive():
             return "max_turns"
-        await self._check_answers()
+        await require_answers(self._link, self._environment)
         return "terminal_ended"
 
     @override
@@ -392,7 +358,7 @@ class GatedTerminus(Terminus2):
         session = self._live_session()
         self._link.keyboard.news = False
         if not await session.is_session_alive():
-            await self._check_answers()
+            await require_answers(self._link, self._environment)
             raise AgentEnded("terminal_ended", "a person ended the terminal")
         await self._link.budget.sleep(SETTLE_SEC)
         screen = self._limit_output_length(await session.get_incremental_output())
@@ -510,23 +476,3 @@ def _has_content(path: Path) -> bool:
         return path.lstat().st_size > 0
     except OSError:
         return False
-
-
-async def answers(environment: BaseEnvironment) -> bool:
-    """Whether the sandbox still answers.
-
-    Where it says so itself when it is gone, a command that fails is an answer: an agent that has
-    removed the shell, or its working directory, has not lost its sandbox.
-    """
-    probe = asyncio.ensure_future(environment.exec("true", timeout_sec=PROBE_SEC))
-    # Not `asyncio.timeout`: a call that hangs may not even react to being cancelled.
-    done, _ = await asyncio.wait((probe,), timeout=PROBE_SEC)
-    if not done:
-        probe.cancel()
-        _log.warning("%s: no answer within %d s", environment.session_id, PROBE_SEC)
-        return False
-    error = None if probe.cancelled() else probe.exception()
-    if error is not None or probe.cancelled():
-        _log.warning("%s: the sandbox does not answer: %r", environment.session_id, error)
-        return False
-    return probe.result().return_code == 0 or isinstance(environment, NoticesLoss)

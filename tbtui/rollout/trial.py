@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harbor.environments.base import BaseEnvironment
+from harbor.agents.installed.base import NonZeroAgentExitCodeError
+from harbor.environments.base import BaseEnvironment, HealthcheckError
 from harbor.models.task.config import NetworkMode
 from harbor.models.trial.config import (
     AgentConfig,
@@ -21,17 +22,21 @@ from harbor.models.trial.config import (
     VerifierConfig,
 )
 from harbor.models.trial.result import TrialResult
-from harbor.trial.errors import VerifierTimeoutError
+from harbor.trial.errors import AgentTimeoutError, VerifierTimeoutError
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
+from tbtui.findings import UnusableKind
 from tbtui.journal.events import TrialPhase
 from tbtui.paths import open_plain
+from tbtui.rollout.agent_layers import InstallFailedEverywhereError
 from tbtui.rollout.agents import agent_class, needs_endpoint
 from tbtui.rollout.budget import MachineStarvedError, Starvation, is_starved
 from tbtui.rollout.disk import tidy
-from tbtui.rollout.environments.base import SandboxError, WatchesPrograms
+from tbtui.rollout.ending import PROBE_SEC, answers
+from tbtui.rollout.environments.base import KnowsDamage, SandboxError, WatchesPrograms
 from tbtui.rollout.environments.build import UnbuildableError
+from tbtui.rollout.environments.host_variables import host_variables, unusable_for_variables
 from tbtui.rollout.environments.limits import BoxReport
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.link import LINK, TrialLink
@@ -39,21 +44,25 @@ from tbtui.rollout.linked_agent import IMPORT_PATH as LINKED_AGENT_IMPORT_PATH
 from tbtui.rollout.linked_agent import AgentHost, AgentRun
 from tbtui.rollout.messages import TrialFacts, TrialSpec
 from tbtui.rollout.oracle import IMPORT_PATH as ORACLE_IMPORT_PATH
-from tbtui.rollout.oracle import NOBODY_IMPORT_PATH
+from tbtui.rollout.oracle import NOP_IMPORT_PATH
 from tbtui.rollout.outcome import decide
 from tbtui.rollout.reach import reach_from
 from tbtui.rollout.states import prepare_states
-from tbtui.rollout.supervision import TEARDOWN, Patience, Stretch, Supervisor
-from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, PROBE_SEC, answers
+from tbtui.rollout.supervision import TEARDOWN, Patience, Supervisor, WatchedStretch
+from tbtui.rollout.task_digest import keep_digests_inside
+from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH
 from tbtui.rollout.verifier import IMPORT_PATH as VERIFIER_IMPORT_PATH
 from tbtui.rollout.verifier import (
-    UNKNOWN_REWARD,
+    RewardKeysError,
+    UnknownRewardError,
     clean_for_verifier,
     fault_of,
+    losses_examined,
     step_without_verdict,
     verdict_of,
     within_sandbox,
 )
+from tbtui.terminal import both_ends
 
 VERIFIER_OUTPUT_CHARS = 4_000
 _EXAMINED_CHARS = 1 << 16
@@ -70,6 +79,24 @@ _log = logging.getLogger(__name__)
 
 class SandboxHangsError(Exception):
     """Something in the trial did not come to an end."""
+
+
+class NothingToVerifyError(Exception):
+    """The agent failed, so that there is no work of its own to judge."""
+
+
+class HostVariableError(Exception):
+    """The task takes a variable of the host that is not set, or a credential that is not its."""
+
+
+_VERIFIED_ALL_THE_SAME = (AgentTimeoutError.__name__, NonZeroAgentExitCodeError.__name__)
+_UNUSABLE: dict[str | None, UnusableKind] = {
+    UnbuildableError.__name__: "image",
+    HostVariableError.__name__: "variables",
+    RewardKeysError.__name__: "verifier",
+}
+"""Name of an error that any other attempt in the same environment would meet -> what of the task
+it is about."""
 
 
 def trial_config(spec: TrialSpec) -> TrialConfig:
@@ -93,7 +120,7 @@ def trial_config(spec: TrialSpec) -> TrialConfig:
 
 def _agent(spec: TrialSpec) -> AgentConfig:
     if spec.agent != "terminus-2":
-        own = {"oracle": ORACLE_IMPORT_PATH, "untouched": NOBODY_IMPORT_PATH}
+        own = {"oracle": ORACLE_IMPORT_PATH, "untouched": NOP_IMPORT_PATH}
         return AgentConfig(
             import_path=own.get(spec.agent, LINKED_AGENT_IMPORT_PATH),
             override_timeout_sec=_NEVER_SEC,
@@ -110,7 +137,6 @@ def _agent(spec: TrialSpec) -> AgentConfig:
         kwargs={
             "max_turns": spec.max_turns,
             "suppress_max_turns_warning": True,
-            "parser_name": spec.parser_name,
             "enable_summarize": spec.enable_summarize,
             "proactive_summarization_threshold": spec.proactive_summarization_threshold,
             "collect_rollout_details": False,
@@ -161,7 +187,7 @@ class _TrialRun:
         self._sandbox_lost = False
         self._torn_down = False
         self._trial: Trial | None = None
-        self._used_up = ""
+        self._damage = ""
         self._lost_before_verifier = 0.0
         self._starvation = link.starvation = Starvation(link.budget, self._stalled)
 
@@ -230,14 +256,20 @@ class _TrialRun:
             async with asyncio.timeout(PROBE_SEC):
                 await self._starvation.look()
 
-    async def _look_for_used_up(self) -> None:
+    async def _damage_so_far(self) -> str:
+        """What the agent has done to its sandbox, as far as that can be asked."""
+        environment = self._trial.agent_environment if self._trial is not None else None
+        # What happens to a sandbox before the agent's first turn is none of its doing. A task's own
+        # solution has no turns.
+        acted = self._link.notes.turns > 0 or self._link.spec.agent == "oracle"
+        if not acted or not isinstance(environment, KnowsDamage):
+            return ""
         try:
             async with asyncio.timeout(PROBE_SEC):
-                report = await self._report()
+                return await environment.damage()
         except (TimeoutError, SandboxError) as error:
             _log.warning("%s: no report of its sandbox: %s", self._link.spec.trial, error)
-        else:
-            self._used_up = report.used_up if report is not None else ""
+            return ""
 
     async def _work(self) -> TrialResult:
         link, spec = self._link, self._link.spec
@@ -247,6 +279,13 @@ class _TrialRun:
             reach = await reach_from(spec.environment, spec.endpoint)
             link.agent_run = agent = AgentRun(link, host.endpoint, reach)
             spec = await agent.layered(host.layers)
+        # Harbor meets some of them only when the verifier starts, after a whole rollout.
+        needed = host_variables(spec.task_dir)
+        for unusable in unusable_for_variables(
+            needed, os.environ, solution=spec.agent == "oracle", allowed=spec.credentials
+        ):
+            raise HostVariableError(unusable.text)
+        keep_digests_inside()
         trial = await Trial.create(trial_config(spec))
         if agent is not None:
             user = trial.task.config.agent.user
@@ -255,34 +294,34 @@ class _TrialRun:
         self._watch(trial)
         return await trial.run()
 
-    def _stretch(self) -> Stretch:
+    def _stretch(self) -> WatchedStretch:
         """What the trial is at, and how long that may take."""
         link, trial, grace = self._link, self._trial, self._patience.grace_sec
         handling = self._patience.handling_sec
         if self._stopping is not None:
-            return Stretch(TEARDOWN, self._patience.teardown_sec)
+            return WatchedStretch(TEARDOWN, self._patience.teardown_sec)
         if trial is None and link.stage == "agent_setup":
-            return Stretch("installing the agent", _INSTALL_SEC + grace)
+            return WatchedStretch("installing the agent", _INSTALL_SEC + grace)
         if trial is None:
-            return Stretch("reading the task", handling)
+            return WatchedStretch("reading the task", handling)
         build = trial.environment_build_timeout_sec
         match link.stage:
             case "environment":
-                return Stretch("starting the sandbox", build + handling + grace)
+                return WatchedStretch("starting the sandbox", build + handling + grace)
             case "agent_setup":
-                return Stretch("setting the agent up", trial.agent_setup_timeout_sec + grace)
+                return WatchedStretch("setting the agent up", trial.agent_setup_timeout_sec + grace)
             case "agent" if link.budget.is_spending:
-                return Stretch("the agent", grace if link.budget.overdue else None)
+                return WatchedStretch("the agent", grace if link.budget.overdue else None)
             case "agent":
-                return Stretch("handling the agent's files", handling)
+                return WatchedStretch("handling the agent's files", handling)
             case "verifier":
                 steps = trial.task.config.steps or ()
                 longest = max(
                     [trial.verifier_timeout_sec, *(s.verifier.timeout_sec or 0 for s in steps)]
                 )
-                return Stretch("the verifier", longest + build + handling + grace)
+                return WatchedStretch("the verifier", longest + build + handling + grace)
             case "teardown":
-                return Stretch(TEARDOWN, self._patience.teardown_sec)
+                return WatchedStretch(TEARDOWN, self._patience.teardown_sec)
 
     def _watch(self, trial: Trial) -> None:
         for event, hook in (
@@ -294,6 +333,8 @@ class _TrialRun:
         ):
             trial.add_hook(event, hook)
         self._trial = trial
+        if isinstance(trial.agent_environment, SandboxEnvironment):
+            trial.agent_environment.on_build = self._on_build
         self._watch_teardown(trial, trial.agent_environment)
 
     def _watch_teardown(self, trial: Trial, environment: BaseEnvironment) -> None:
@@ -315,12 +356,15 @@ class _TrialRun:
             self._tear_down()
             try:
                 if failed and link.stage != "environment":
+                    known = link.notes.finish == "sandbox_lost"
                     if link.stage == "verifier":
                         await self._look_for_starvation()
+                        # Whose doing it is that it is gone, the verifier's failure says.
+                        gone = not await answers(environment) and not await self._damage_so_far()
                     else:
-                        await self._look_for_used_up()
-                    known = link.notes.finish == "sandbox_lost"
-                    self._sandbox_lost = known or not await answers(environment)
+                        self._damage = await self._damage_so_far()
+                        gone = not await answers(environment)
+                    self._sandbox_lost = known or gone
             finally:  # cancelled while it waited for an answer, too
                 await stop(delete=delete)
 
@@ -337,6 +381,9 @@ class _TrialRun:
     async def _on_environment_start(self, _: TrialHookEvent) -> None:
         self._link.enter(TrialPhase.SETUP, "sandbox")
 
+    def _on_build(self, step: str) -> None:
+        self._link.enter(TrialPhase.SETUP, f"sandbox: {step}")
+
     async def _on_agent_start(self, _: TrialHookEvent) -> None:
         self._link.stage = "agent"
         self._link.watch.enter("commands")
@@ -347,23 +394,39 @@ class _TrialRun:
 
     async def _on_agent_end(self, event: TrialHookEvent) -> None:
         self._link.watch.enter("verifying")
-        if event.result.agent_result is not None:
-            event.result.agent_result.rollout_details = None
+        steps = event.result.step_results or ()
+        for context in (event.result.agent_result, *(step.agent_result for step in steps)):
+            if context is not None:
+                context.rollout_details = None
+                # Without it Harbor, and its class of the agent, read what the agent has written
+                # about itself, and where they can't there would be no verdict.
+                context.model_usage = {}
 
-    async def _on_verification_start(self, _: TrialHookEvent) -> None:
+    async def _on_verification_start(self, event: TrialHookEvent) -> None:
         link = self._link
+        self._require_an_end(event.result)
         link.stage = "verifier"
         self._lost_before_verifier = self._starvation.lost
         link.enter(TrialPhase.VERIFYING)
         if self._trial is not None:
             if not self._trial.task.has_steps:
                 link.control.close("it is being verified, which is never held")
-            await self._look_for_used_up()
-            await clean_for_verifier(
-                self._trial,
-                end_processes=link.spec.kill_before_verifying,
-                fixed_programs=link.spec.fixed_programs,
-            )
+            self._damage = await self._damage_so_far()
+            async with losses_examined(self._trial.agent_environment):
+                await clean_for_verifier(
+                    self._trial,
+                    end_processes=link.spec.kill_before_verifying,
+                    fixed_programs=link.spec.fixed_programs,
+                )
+
+    def _require_an_end(self, result: TrialResult) -> None:
+        """Raises where the agent failed: Harbor 0.26 verifies nearly every such trial, too.
+
+        Harbor keeps the agent's exception as the trial's. A step's it keeps with the step.
+        """
+        failure = result.exception_info
+        if failure is not None and failure.exception_type not in _VERIFIED_ALL_THE_SAME:
+            raise NothingToVerifyError(f"the agent failed: {failure.exception_type}")
 
     async def _on_end(self, _: TrialHookEvent) -> None:
         self._tear_down()
@@ -391,13 +454,18 @@ class _TrialRun:
         ):
             kind = result.exception_info.exception_type
             message = result.exception_info.exception_message
-        verdict, complaint = verdict_of(result)
         stage = link.stage
+        verdict: float | None = None
+        complaint: Exception | None = None
+        try:
+            verdict = verdict_of(result, link.spec.rewards)
+        except (RewardKeysError, UnknownRewardError) as error:
+            complaint = error
         if kind is None and (step := step_without_verdict(result)) is not None:
             verdict, stage = None, "verifier"
             kind, message = step.exception_type, step.exception_message
         if complaint is not None and kind is None:
-            kind, message, stage = UNKNOWN_REWARD, complaint, "verifier"
+            kind, message, stage = type(complaint).__name__, str(complaint), "verifier"
         finish = "sandbox_lost" if self._sandbox_lost and verdict is None else notes.finish
         if kind == VerifierTimeoutError.__name__ and (starved := self._verifier_starved()):
             finish, kind, message = "sandbox_lost", MachineStarvedError.__name__, starved
@@ -409,8 +477,7 @@ class _TrialRun:
             turns=notes.turns,
             verdict=verdict,
             exception_type=kind,
-            # The reason stands at the end of what a failed command has said.
-            exception_message=message[-_MESSAGE_CHARS:] if message is not None else None,
+            exception_message=both_ends(message, _MESSAGE_CHARS) if message is not None else None,
             failed_phase=stage if kind is not None else None,
             last_parse_error=notes.last_parse_error,
             last_truncated=notes.last_truncated,
@@ -421,9 +488,19 @@ class _TrialRun:
             verifier_fault=fault,
             within_sandbox=fault is not None and within_sandbox(fault, kind, offline=offline),
             offline=offline,
-            lasting=kind == UnbuildableError.__name__,
+            # Nothing but the task and its environment has a part in a sandbox without an agent.
+            unusable="image"
+            if kind == HealthcheckError.__name__ and not self._acted
+            else _UNUSABLE.get(kind),
             given_back_sec=link.budget.given_back,
-            used_up=self._used_up,
+            agent_uninstalled=(
+                str(failure) if isinstance(failure, InstallFailedEverywhereError) else ""
+            ),
+            overflow=notes.overflow,
+            damage=self._damage,
+            program_failure=(
+                notes.reason[-_MESSAGE_CHARS:] if notes.finish == "program_failed" else ""
+            ),
             fork=notes.fork,
         )
 

@@ -12,17 +12,24 @@ import json
 import logging
 import re
 import shlex
+from collections.abc import Sequence
+from typing import Protocol
 
-from tbtui.chat import Message, ToolCall
+from tbtui.chat import Message, ToolCall, most_chars
 from tbtui.endpoint.calls import Api, CallRefused, ModelAnswer, ModelCall, StopReason
 from tbtui.journal.events import AgentCommand, TrialPhase
 from tbtui.rollout.environments.base import SandboxLostError
 from tbtui.rollout.link import AgentEnded, ContextOverflow, TrialLink, Unsupported
-from tbtui.rollout.messages import Completion, TurnSeen, TurnUnderstood
+from tbtui.rollout.messages import Completion, SideCallSeen, TurnSeen, TurnUnderstood
 
 _SHOWN_CHARS = 100_000
 MOST_REFUSED = 200
 """Refused calls after which the agent is ended: it does nothing but ask."""
+COUNTS_PER_TURN = 8
+"""How often tokens are counted for a trial, for each call that it may make."""
+_BYTES_PER_CHAR = 2
+"""Bytes of a request for each character: JSON escapes some, and has more around them. Where it
+escapes most of them, as in scripts that are none of ASCII's, a token holds few."""
 _REMEMBERED = 64
 """Calls whose client may still turn out to be gone."""
 _SHELLS = ("command", "cmd", "script", "keystrokes")
@@ -36,6 +43,18 @@ _ENDED = "the trial has ended"
 _log = logging.getLogger(__name__)
 
 
+class CallWatcher(Protocol):
+    """Shows what an agent does by its calls."""
+
+    def acts(self, commands: Sequence[str]) -> None:
+        """It was answered with these commands."""
+        ...
+
+    def sees(self, observation: str) -> None:
+        """This came of them."""
+        ...
+
+
 class TrialCalls:
     """The calls of one trial. Open while its agent runs."""
 
@@ -46,18 +65,32 @@ class TrialCalls:
         """Why the agent has to be ended: no more turns, or the policy failed."""
         self.overflowed = False
         """The last call did not fit into the context."""
+        self.answered = False
+        """A call was: what the agent's program does from then on may be the policy's doing."""
         self.refusal: str | None = None
-        """Why a call was refused that the policy can't do, or that nobody could."""
+        """Why the last call was refused that was none of the policy's, or none that it can do."""
+        self.watcher: CallWatcher | None = None
+        """Shown what the agent does, and what comes of it."""
         self._link = link
         self._open = False
         self._gate = asyncio.Lock()
         """One call stands at the gate at a time, as one turn of Terminus-2 does."""
         self._asking = 0
         self._refusals = 0
+        self._bare: list[int] = []
+        """Turns without tools, of a conversation that has shown none so far."""
+        self._has_tools = False
+        self._sides = 0
+        """Calls beside the conversation that has the tools."""
+        self._counts = 0
         self._turns: dict[ModelCall, int] = {}
         self._unseen: tuple[int, float] | None = None
         """The last turn answered, and when by the trial's active clock; until its result is seen.
         """
+
+    @property
+    def most_bytes(self) -> int:
+        return _BYTES_PER_CHAR * most_chars(self._link.spec.context_limit)
 
     def begin(self) -> None:
         """Take calls: the agent runs from now on."""
@@ -74,6 +107,7 @@ class TrialCalls:
         self._turns[call] = turn
         if len(self._turns) > _REMEMBERED:
             del self._turns[next(iter(self._turns))]
+        self._tell_apart(turn, call)
         self._see(call)
         self._asking += 1
         try:
@@ -111,12 +145,17 @@ class TrialCalls:
                 link.watch.enter("commands")
                 link.enter(TrialPhase.ACTING)
         self.overflowed = False
+        self.answered = True
         self._understand(turn, completion)
         return _answer(completion)
 
     async def count_tokens(self, call: ModelCall) -> int:
         if not self._open:
             raise CallRefused("gone", _ENDED)
+        most = COUNTS_PER_TURN * self._link.spec.max_turns
+        if self._counts >= most:
+            raise CallRefused("rate_limit", f"the trial has had tokens counted {most} times")
+        self._counts += 1
         try:
             counted = await self._link.sample(
                 call.messages,
@@ -129,7 +168,7 @@ class TrialCalls:
         except (AgentEnded, Unsupported) as error:
             raise CallRefused("provider", str(error)) from None
         except ContextOverflow as error:
-            return error.prompt_tokens
+            raise CallRefused("invalid_request", str(error)) from None
         return counted.prompt_tokens
 
     def abandoned(self, call: ModelCall) -> None:
@@ -137,10 +176,15 @@ class TrialCalls:
             self._link.abandon(turn)
 
     def refused(self, api: Api, refusal: CallRefused) -> None:
-        if refusal.kind in ("unsupported", "invalid_request"):
+        if refusal.kind in ("unsupported", "invalid_request", "unauthorized", "not_found"):
             self.refusal = refusal.message
+        elif refusal.kind == "context_overflow" and not self.overflowed:
+            self.overflowed = True  # before it became a call
+            self._link.notes.overflow = refusal.message
         self._refusals += 1
-        if self._refusals >= MOST_REFUSED and self._open:
+        if self._refusals > MOST_REFUSED:
+            return
+        if self._refusals == MOST_REFUSED and self._open:
             self._end(AgentEnded("max_turns", f"{self._refusals} of its calls were refused"))
         _log.info("%s: a call refused (%s): %s", self._link.spec.trial, api, refusal.message)
 
@@ -156,12 +200,30 @@ class TrialCalls:
                 raise CallRefused("gone", str(ended)) from None
             if not self._open:  # meanwhile
                 raise CallRefused("gone", _ENDED)
-            if notes.turns >= link.spec.max_turns:
+            if notes.turns - self._uncounted >= link.spec.max_turns:
                 self._end(AgentEnded("max_turns"))
                 most = link.spec.max_turns
                 raise CallRefused("rate_limit", f"the trial has made its {most} calls (max_turns)")
             notes.turns += 1
             return notes.turns
+
+    @property
+    def _uncounted(self) -> int:
+        """Turns that `max_turns` leaves out: no more than it allows itself, so that an end is."""
+        spec = self._link.spec
+        return 0 if spec.train_side_calls else min(self._sides, spec.max_turns)
+
+    def _tell_apart(self, turn: int, call: ModelCall) -> None:
+        """Say which turns are beside the agent's conversation, as soon as that is known: titles are
+        often asked for first."""
+        self._has_tools |= bool(call.tools)
+        if not call.tools:
+            self._bare.append(turn)
+        if self._has_tools:
+            for each in self._bare:
+                self._link.post(SideCallSeen(self._link.spec.trial, each))
+            self._sides += len(self._bare)
+            self._bare.clear()
 
     def _take_back(self, turn: int) -> None:
         # The policy was never asked.
@@ -188,6 +250,8 @@ class TrialCalls:
         else:
             return  # another conversation: a sub-agent's, or a summary
         observation = "\n".join(reversed(news))[-_SHOWN_CHARS:]
+        if self.watcher is not None and observation:
+            self.watcher.sees(observation)
         seconds = max(0.0, self._link.budget.active() - since)
         self._link.post(TurnSeen(self._link.spec.trial, turn, observation, seconds))
 
@@ -195,14 +259,19 @@ class TrialCalls:
         link, notes = self._link, self._link.notes
         notes.last_truncated = completion.truncated
         error = completion.malformed or None
+        cut = ""
         if completion.truncated and not completion.tool_calls:
-            error = f"the completion was cut at {completion.completion_tokens} tokens"
-        notes.last_parse_error = error
+            cut = f"the completion was cut at {completion.completion_tokens} tokens"
+        # An agent that then fails has given up on the answer. Whether it could read it is for the
+        # agent to know: being cut off is no parse error.
+        notes.last_parse_error = cut or error
         self._unseen = turn, link.budget.active()
         lines = [_line(call) for call in completion.tool_calls] or _BLOCK.findall(completion.text)
         calls = tuple(AgentCommand(keystrokes=line, duration_sec=0) for line in lines)
+        if self.watcher is not None and lines:
+            self.watcher.acts(lines)
         said = completion.text if calls else ""
-        link.post(TurnUnderstood(link.spec.trial, turn, said, "", calls, False, error, None))
+        link.post(TurnUnderstood(link.spec.trial, turn, said, "", calls, False, error, cut or None))
 
 
 def _answer(completion: Completion) -> ModelAnswer:
@@ -229,7 +298,7 @@ def _line(call: ToolCall) -> str:
     """A tool call as a command: what a shell is given as it is, any other with its name."""
     try:
         arguments = json.loads(call.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = None
     if isinstance(arguments, dict):
         for name in _SHELLS:

@@ -12,10 +12,14 @@ text decides. A *control* does: the same verifier, in a fresh sandbox that no ag
    0 of a task is checked without any suspicion: if the task's own solution earns no more, the
    environment can't score the task.
 
+All that whichever way the agent ended: a weak policy mostly runs out of turns, time or context, and
+its 0 says no more of a task that can't be scored.
+
 A verifier that wrote no verdict, or whose script was killed or replaced, is checked the same way.
 Where only the sandbox can be the reason (`TrialFacts.within_sandbox`) and the verifier works in a
-fresh one, the agent has failed: else it could trade a certain 0 for a fresh attempt. Otherwise
-there is no reward, and the controls show whether another attempt may find one.
+fresh one, the agent has failed: else it could trade a certain 0 for a fresh attempt. It then earns
+no more than an untouched sandbox does, which may be less than 0. Otherwise there is no reward, and
+the controls show whether another attempt may find one.
 
 A task that has earned a reward here can be scored here: from then on only a network that fails is
 worth a control. What a control says is kept for a while, so that a group of trials asks once.
@@ -33,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.journal.events import TrialPhase
+from tbtui.outcomes import Outcome
 from tbtui.rollout.link import TrialLink
 from tbtui.rollout.messages import (
     ControlAgent,
@@ -42,8 +47,9 @@ from tbtui.rollout.messages import (
     TrialSpec,
     VerdictCheck,
 )
+from tbtui.rollout.outcome import decide
 from tbtui.rollout.recording import Recorder
-from tbtui.rollout.verifier_fault import VerifierFault
+from tbtui.verifier_fault import VerifierFault
 
 RunTrial = Callable[[TrialLink], Coroutine[Any, Any, TrialFacts]]
 
@@ -68,32 +74,44 @@ class VerdictChecks:
         self._turns: dict[Path, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._faults: dict[Path, tuple[float, VerdictCheck]] = {}
         """When each was said."""
-        self._proofs: dict[Path, VerdictCheck] = {}
-        """What a task's own solution has shown; it holds for good."""
+        self._solutions: dict[Path, TrialFacts] = {}
+        """How tasks' own solutions went; it holds for good."""
+        self._untouched: dict[Path, float | None] = {}
+        """Verdicts on tasks' sandboxes that no agent has touched."""
         self._solved: set[Path] = set()
         """Tasks that have earned a reward here."""
         self._one_control = asyncio.Semaphore(1)
         """A control is a sandbox beyond those that were asked for: one at a time."""
 
     async def examined(self, link: TrialLink, facts: TrialFacts) -> TrialFacts:
-        """`facts`, with a check of the verdict if it is in doubt.
+        """`facts`, with a check of the verdict if it is in doubt, and with what an untouched
+        sandbox earns if the agent has prevented a verdict."""
+        facts = await self._checked(link, facts)
+        decision = decide(facts)
+        if decision.verdict is not None or decision.outcome is not Outcome.FAILED:
+            return facts
+        async with self._turns[link.spec.task_dir]:
+            untouched = await self._verdict_untouched(link)
+        return dataclasses.replace(facts, untouched_verdict=untouched)
 
-        Only where the verdict decides: an agent that did not end cleanly earns 0 whatever the
-        verifier says.
-        """
+    async def _checked(self, link: TrialLink, facts: TrialFacts) -> TrialFacts:
         spec = link.spec
         if facts.verdict is not None and facts.verdict > 0:
             self._solved.add(spec.task_dir)
             return facts
         if facts.verdict is None and (facts.failed_phase != "verifier" or not facts.verifier_fault):
             return facts
-        decides = facts.verdict is None or facts.finish in ("completed", "terminal_ended")
-        if not decides or not self._in_doubt(spec, facts):
+        if facts.verdict is not None and not _counts(facts):
+            return facts
+        if not self._in_doubt(spec, facts):
             return facts
         fault = facts.verifier_fault
         link.post(PhaseEntered(spec.trial, TrialPhase.VERIFYING, "once more, in a fresh sandbox"))
         async with self._turns[spec.task_dir]:
-            check = await (self._of_zero(link) if fault is None else self._of_fault(link, fault))
+            if fault is not None:
+                check = await self._of_fault(link, fault)
+            else:
+                check = await self._of_zero(link, facts.verdict or 0.0)
         link.post(PhaseEntered(spec.trial, TrialPhase.TEARDOWN))
         return dataclasses.replace(facts, verdict_check=check)
 
@@ -122,6 +140,7 @@ class VerdictChecks:
 
     async def _controlled(self, link: TrialLink, fault: VerifierFault) -> VerdictCheck:
         untouched = await self._control(link, "untouched")
+        self._untouched[link.spec.task_dir] = untouched.verdict
         problem = _problem(untouched)
         if problem is None:
             return VerdictCheck(works=True, evidence=fault.evidence, control="untouched")
@@ -129,22 +148,28 @@ class VerdictChecks:
             solved = await self._control(link, "oracle")
             if _problem(solved) is None:
                 return VerdictCheck(works=True, evidence=fault.evidence, control="oracle")
+        # A network may come back; nothing else that a fresh sandbox lacks will.
+        lasting = untouched.verifier_fault is not None and (untouched.offline or not fault.network)
         return VerdictCheck(
             works=False,
             evidence=fault.evidence,
             control="untouched",
-            # A network may come back; nothing else that a fresh sandbox lacks will.
-            lasting=untouched.verifier_fault is not None
-            and (untouched.offline or not fault.network),
+            unusable="verifier" if lasting else None,
         )
 
-    async def _of_zero(self, link: TrialLink) -> VerdictCheck:
+    async def _of_zero(self, link: TrialLink, verdict: float) -> VerdictCheck:
         task = link.spec.task_dir
-        if (known := self._proofs.get(task)) is None:
-            known = _proof(await self._control(link, "oracle"))
-            if known.works or known.lasting:
-                self._proofs[task] = known
-        return known
+        solved = self._solutions.get(task) or await self._control(link, "oracle")
+        check = _proof(solved, verdict)
+        if check.works or check.unusable:
+            self._solutions[task] = solved
+        return check
+
+    async def _verdict_untouched(self, link: TrialLink) -> float | None:
+        task = link.spec.task_dir
+        if task not in self._untouched:
+            self._untouched[task] = (await self._control(link, "untouched")).verdict
+        return self._untouched[task]
 
     async def _control(self, link: TrialLink, agent: ControlAgent) -> TrialFacts:
         """Run the task again without the agent, below the directory of the trial."""
@@ -182,9 +207,15 @@ def _problem(control: TrialFacts) -> str | None:
     return None
 
 
-def _proof(solved: TrialFacts) -> VerdictCheck:
-    """What the task's own solution says of a verdict of 0."""
-    if solved.verdict is not None and solved.verdict > 0:
+def _counts(facts: TrialFacts) -> bool:
+    """Whether the trial's verdict decides what it earns."""
+    outcome = decide(facts).outcome
+    return not outcome.infrastructure and outcome is not Outcome.CANCELLED
+
+
+def _proof(solved: TrialFacts, verdict: float) -> VerdictCheck:
+    """What the task's own solution says of a verdict of 0, or of less."""
+    if solved.verdict is not None and solved.verdict > verdict:
         return VerdictCheck(works=True, evidence="", control="oracle")
     problem = _problem(solved) or (
         "the verifier gives none" if solved.verdict is None else "its tests fail"
@@ -193,6 +224,6 @@ def _proof(solved: TrialFacts) -> VerdictCheck:
         works=False,
         evidence=problem,
         control="oracle",
-        lasting=solved.exception_type is None,
+        unusable=solved.unusable or ("solution" if solved.exception_type is None else None),
         solution_fails=True,
     )

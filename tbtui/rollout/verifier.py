@@ -9,9 +9,12 @@ says what was seen; `verdict_check` finds out whose doing it was.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import math
 import signal
-from collections.abc import Mapping
-from pathlib import PurePath
+from collections.abc import AsyncIterator, Collection, Mapping
+from pathlib import Path, PurePath
 from typing import Any, override
 
 from harbor.environments.base import BaseEnvironment
@@ -34,9 +37,11 @@ from harbor.verifier.verifier import (
     Verifier,
     VerifierOutputParseError,
 )
+from pydantic import ValidationError
 
 from tbtui.rollout.environments.base import (
     EndsProcesses,
+    KnowsDamage,
     KnowsItsRoom,
     SandboxError,
     SandboxLostError,
@@ -45,7 +50,9 @@ from tbtui.rollout.environments.base import (
     WatchesScripts,
 )
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
-from tbtui.rollout.verifier_fault import VerifierFault, find_fault
+from tbtui.rollout.environments.transfer import DownloadRefusedError
+from tbtui.rollout.messages import RewardChoice
+from tbtui.verifier_fault import VerifierFault, find_fault
 from tbtui.vocabulary import MAX_REWARD, is_reward
 
 IMPORT_PATH = "tbtui.rollout.verifier:WatchedVerifier"
@@ -55,8 +62,20 @@ otherwise. Its working directory may hold the agent's artifacts: `/app/json.py` 
 Python's. The first also takes away the directory of the script that is run; the second gives back
 that of the tests."""
 NO_VERDICT = (RewardFileNotFoundError, RewardFileEmptyError, VerifierOutputParseError)
-UNKNOWN_REWARD = "UnknownRewardError"
-_SILENT = frozenset([UNKNOWN_REWARD, *(error.__name__ for error in NO_VERDICT)])
+_SHOWN_KEYS = 8
+_LONGEST_REWARD = 64 << 10
+"""Bytes of a reward file. As objects they are many times as much, in a process of many trials."""
+
+
+class UnknownRewardError(Exception):
+    """The verifier wrote a reward file, and there is no reward in it."""
+
+
+class RewardKeysError(Exception):
+    """The verifier gives rewards, and none is the one that counts: it is a matter of settings."""
+
+
+_SILENT = frozenset(error.__name__ for error in (UnknownRewardError, RewardKeysError, *NO_VERDICT))
 
 
 class VerifierDisturbedError(Exception):
@@ -103,7 +122,10 @@ class WatchedVerifier(Verifier):
         result: VerifierResult | None = None
         failure: Exception | None = None
         try:
-            result = await super().verify()
+            async with losses_examined(self.environment):
+                result = await super().verify()
+            for value in (result.rewards or {}).values():
+                float(value)  # JSON has integers beyond any float
         except AddTestsDirError as error:
             sources, _, _ = self._resolve_tests()
             room = self.environment
@@ -112,14 +134,32 @@ class WatchedVerifier(Verifier):
             raise
         except (DownloadVerifierDirError, *NO_VERDICT) as error:
             failure = error
+        except (ValidationError, RecursionError, OverflowError):
+            result = None
+            failure = VerifierOutputParseError("reward.json is no object of numbers")
+        except (IsADirectoryError, PermissionError) as error:
+            failure = VerifierOutputParseError(f"the reward file can't be read: {error.strerror}")
         if isinstance(self.environment, WatchesScripts):
             await self._require_own_end(self.environment, silent=isinstance(failure, NO_VERDICT))
-        if isinstance(failure, DownloadVerifierDirError) and not await self._has_directory():
-            raise VerifierDisturbedError("the directory of its verdict is gone") from failure
+        if isinstance(failure, DownloadVerifierDirError):
+            if isinstance(failure.__cause__, DownloadRefusedError):
+                raise VerifierDisturbedError(f"its verdict: {failure.__cause__}") from failure
+            if not await self._has_directory():
+                raise VerifierDisturbedError("the directory of its verdict is gone") from failure
         if result is None:
             assert failure is not None
             raise failure
         return result
+
+    @override
+    def _parse_reward_text(self) -> dict[str, float | int]:
+        _require_short(self.trial_paths.reward_text_path)
+        return super()._parse_reward_text()
+
+    @override
+    def _parse_reward_json(self) -> dict[str, float | int]:
+        _require_short(self.trial_paths.reward_json_path)
+        return super()._parse_reward_json()
 
     async def _require_own_end(self, environment: WatchesScripts, *, silent: bool) -> None:
         end = environment.script_end or ScriptEnd()
@@ -139,6 +179,31 @@ class WatchedVerifier(Verifier):
 
     async def _has_directory(self) -> bool:
         return await self.environment.is_dir(str(self._directories.verifier_dir))
+
+
+def _require_short(path: Path) -> None:
+    """Raises `VerifierOutputParseError` for a reward file that is not worth being read."""
+    if path.stat().st_size > _LONGEST_REWARD:
+        raise VerifierOutputParseError(f"{path.name} has more than {_LONGEST_REWARD >> 10} KiB")
+
+
+@contextlib.asynccontextmanager
+async def losses_examined(environment: BaseEnvironment) -> AsyncIterator[None]:
+    """In the block the verifier's sandbox is in use. One that its own programs have ended
+    meanwhile is no loss.
+
+    Raises:
+        VerifierDisturbedError: they have.
+    """
+    try:
+        yield
+    except (SandboxLostError, AddTestsDirError) as error:
+        lost = error if isinstance(error, SandboxLostError) else error.__cause__
+        if isinstance(lost, SandboxLostError) and isinstance(environment, KnowsDamage):
+            with contextlib.suppress(SandboxError):
+                if damage := await environment.damage():
+                    raise VerifierDisturbedError(f"what ran in the sandbox has {damage}") from lost
+        raise
 
 
 def _name(number: int) -> str:
@@ -234,21 +299,54 @@ def _looking(directory: PurePath, os: TaskOS) -> str:
     )
 
 
-def verdict_of(result: TrialResult | None) -> tuple[float | None, str | None]:
-    """The verifier's reward, or None and, if it did speak, why that is no verdict."""
+def verdict_of(result: TrialResult | None, choice: RewardChoice) -> float | None:
+    """The verifier's reward, or None where it gave none.
+
+    Raises:
+        RewardKeysError: none of those that it gave is the one.
+        UnknownRewardError: it is out of range.
+    """
     if result is None or result.verifier_result is None:
-        return None, None
-    rewards: Mapping[str, float] = result.verifier_result.rewards or {}
-    if "reward" in rewards:
-        verdict = float(rewards["reward"])
-    elif len(rewards) == 1:
-        (verdict,) = map(float, rewards.values())
-    else:
-        named = ", ".join(rewards) or "none"
-        return None, f"the verifier must give one reward or name one `reward`; it gave: {named}"
+        return None
+    rewards = {name: float(each) for name, each in (result.verifier_result.rewards or {}).items()}
+    names = list(choice.weights) or [choice.key or _own_key(rewards)]
+    if missing := [name for name in names if name not in rewards]:
+        setting = "reward_weights" if choice.weights else "reward_key"
+        raise RewardKeysError(f"{setting}: no reward {_listed(missing)}, but {_listed(rewards)}")
+    weights = choice.weights or dict.fromkeys(names, 1.0)
+    parts = [rewards[name] * weight for name, weight in weights.items()]
+    # The exact sum is that of numbers alone.
+    verdict = math.fsum(parts) if all(map(is_reward, parts)) else sum(parts)
     if not is_reward(verdict):
-        return None, f"the verifier's reward is {verdict:g}; rewards are within ±{MAX_REWARD:,.0f}"
-    return verdict, None
+        said = f"the verifier's reward is {verdict:g}"
+        raise UnknownRewardError(f"{said}; rewards are within ±{MAX_REWARD:,.0f}")
+    return verdict
+
+
+def _own_key(rewards: Mapping[str, float]) -> str:
+    """The name of the reward that counts where no setting says which.
+
+    Raises:
+        RewardKeysError: there are several, none called `reward`.
+        UnknownRewardError: there is none.
+    """
+    if "reward" in rewards:
+        return "reward"
+    if not rewards:
+        raise UnknownRewardError("the verifier gave no reward")
+    if len(rewards) > 1:
+        first, second, *_ = rewards
+        raise RewardKeysError(
+            f"several rewards, none called `reward`: {_listed(rewards)};"
+            f" choose one (reward_key={first}), or weigh them (reward_weights.{first}=1"
+            f" reward_weights.{second}=-0.5)"
+        )
+    return next(iter(rewards))
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = ", ".join(itertools.islice(names, _SHOWN_KEYS)) or "none"
+    return f"{shown} and {len(names) - _SHOWN_KEYS} more" if len(names) > _SHOWN_KEYS else shown
 
 
 def step_without_verdict(result: TrialResult | None) -> ExceptionInfo | None:
@@ -259,9 +357,14 @@ def step_without_verdict(result: TrialResult | None) -> ExceptionInfo | None:
     return None
 
 
+_NO_PROGRAMS = "Failed to remove verifier reward files"
+"""What Harbor (0.26 on) says where its own `rm` fails in the box: an agent may have removed it."""
+
+
 def fault_of(exception: str | None, message: str | None, printed: str) -> VerifierFault | None:
     """What says that the verifier could not work: its exception, or what it printed."""
-    if exception == VerifierDisturbedError.__name__:
+    disturbed = exception == VerifierDisturbedError.__name__
+    if disturbed or (message or "").startswith(_NO_PROGRAMS):
         return VerifierFault("disturbed", message or "", network=False)
     if fault := find_fault(printed):
         return fault

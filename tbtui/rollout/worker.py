@@ -13,12 +13,13 @@ import functools
 import itertools
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any, assert_never
+from typing import Any, assert_never, override
 
 import psutil
 
@@ -47,11 +48,16 @@ from tbtui.rollout.messages import (
 )
 from tbtui.rollout.recording import Recorder
 from tbtui.rollout.verdict_check import RunTrial, VerdictChecks
+from tbtui.terminal import visible_lines
 
 HEARTBEAT_SEC = 1.0
 CLEAN_UP_SEC = 15.0
 """How long a worker that leaves may take to tear its sandboxes down."""
 _REQUESTS_PER_WORKER = 1 << 40
+_RECORD_CHARS = 16_000
+"""Characters of a record of the log: a long traceback has less."""
+_OPEN_FILES = 1 << 16
+"""Each trial has sockets, pipes and logs, and its agent may open many connections."""
 
 _log = logging.getLogger(__name__)
 
@@ -118,9 +124,11 @@ class Worker:
                     link.write(message)
             case Completion() | CompletionFailed():
                 # An answer that comes after its trial was stopped or cancelled is dropped.
-                any(link.deliver(message) for link in self._links.values())
+                if (link := self._links.get(message.trial)) is not None:
+                    link.deliver(message)
             case CompletionDelayed():
-                any(link.delay(message) for link in self._links.values())
+                if (link := self._links.get(message.trial)) is not None:
+                    link.delay(message)
             case _:
                 assert_never(message)
 
@@ -225,8 +233,26 @@ def _facts_without_harbor(
     )
 
 
+class LogFormatter(logging.Formatter):
+    """Makes short records in which a terminal obeys nothing, whatever an agent has put into one."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if len(text) > _RECORD_CHARS:
+            half = _RECORD_CHARS // 2
+            text = f"{text[:half]}\n[...]\n{text[-half:]}"
+        return "\n".join(visible_lines(text))
+
+
 async def serve(argv: Sequence[str], run_trial: RunTrial) -> None:
     """Run a worker on the channel that the command line names."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < min(hard, _OPEN_FILES):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _OPEN_FILES), hard))
     channel: Channel[FromWorker, ToWorker] = await Channel.over(parent_socket(argv))
     work = asyncio.create_task(Worker(channel, int(argv[2]), run_trial).run())
     loop = asyncio.get_running_loop()
@@ -250,10 +276,9 @@ async def serve(argv: Sequence[str], run_trial: RunTrial) -> None:
 def main(argv: Sequence[str]) -> None:
     # Whatever imports litellm: it would fetch its price list from the network.
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO)
     for handler in logging.getLogger().handlers:
+        handler.setFormatter(LogFormatter())
         handler.setLevel(logging.INFO)  # Harbor sets its own logger to DEBUG
     with litellm_deferred():
         from tbtui.rollout import seam

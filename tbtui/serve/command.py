@@ -12,9 +12,10 @@ import typer
 from tbtui.command_line import say
 from tbtui.config import parse_settings
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.journal.database import require_format
 from tbtui.journal.rundir import RunDirectory, find_run
-from tbtui.journal.summaries import find_runs, newest_first, summarise
+from tbtui.view.runs import RunList
 
 TOKEN_VARIABLE = "TBTUI_SERVE_TOKEN"
 """Not an option: it would show in a list of processes."""
@@ -51,9 +52,9 @@ def _find(run: str | None) -> RunDirectory:
     logs_dir = parse_settings([]).logs_dir
     if run is not None:
         return find_run(run, logs_dir)
-    newest = newest_first(summarise(each) for each in find_runs([logs_dir]))
+    newest = RunList((logs_dir,)).read()
     if not newest:
-        raise UserError(f"no run in {logs_dir}; name one: tbtui serve RUN")
+        raise UserError(f"no run in {logs_dir}; name one: {to_type('serve', 'RUN')}")
     return newest[0].directory
 
 

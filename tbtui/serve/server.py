@@ -33,6 +33,8 @@ SESSIONS = 8
 _FAREWELL = "tbtui serve has ended."
 _LONGEST_MESSAGE = 1 << 20
 """Bytes from a browser, pasted text among them."""
+_LONGEST_PATH = 200
+"""Characters; the file system refuses a name of 256 bytes."""
 _HEARTBEAT_SEC = 15.0
 _SLOWEST_END_SEC = 1.0
 """Seconds for clients in the middle of a file when the server ends."""
@@ -132,7 +134,7 @@ class RunServer:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answers nobody but the page itself, under a name that is known to be this server's.
+        """Answers the page itself alone, under a name that is known to be this server's.
 
         Without it any web page could read the run through the browser of a person who can reach
         this server: by a name of its own that it lets point here, or by opening the socket.
@@ -145,6 +147,13 @@ class RunServer:
             )
         if not self._is_from_the_page(request):
             raise web.HTTPForbidden(text="only from the page itself\n")
+        if len(request.rel_url.raw_path) > _LONGEST_PATH:
+            raise web.HTTPNotFound
+        try:
+            # Read here: aiohttp would fail over them while it answers, and print a traceback.
+            _ = request.if_modified_since, request.if_unmodified_since, request.if_range
+        except (ValueError, OverflowError):
+            raise web.HTTPBadRequest(text="a header's date is none\n") from None
         return await handler(request)
 
     def _is_ours(self, host: str) -> bool:
@@ -215,8 +224,8 @@ def _abort(handler: web.RequestHandler) -> None:
 
 
 async def _seal(_: web.Request, response: web.StreamResponse) -> None:
-    """Nobody else's page gets at an answer, nor learns from where it was come to. A connection is
-    for one request: another half of one would not be waited for."""
+    """Keep an answer, and the address that leads here, from other pages. A connection is for one
+    request: another half of one would not be waited for."""
     if not isinstance(response, web.WebSocketResponse):
         response.force_close()
     response.headers["X-Content-Type-Options"] = "nosniff"

@@ -14,7 +14,8 @@ from textual.worker import Worker, WorkerState
 from tbtui.journal.commands import RUN
 from tbtui.ui.base_app import BaseApp
 from tbtui.ui.context import ScopedScreen
-from tbtui.ui.frames import FrameLoop, IdleCollector
+from tbtui.ui.frames import FrameLoop
+from tbtui.ui.idle_collector import IdleCollector
 from tbtui.ui.input.abilities import Abilities, tour_lines
 from tbtui.ui.input.keys import Key, Scope, bindings
 from tbtui.ui.jumping import Jumps
@@ -30,7 +31,7 @@ from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.selection import Selection
 from tbtui.ui.services import NO_SERVICES, RunHost, Services
-from tbtui.ui.steering import ReviewDecisions, Steering
+from tbtui.ui.steering import CommandSubmitter, ReviewDecisions
 from tbtui.ui.transport import Go, Transport
 from tbtui.ui.user import frames_per_second
 from tbtui.view.listing import Filter, Listing
@@ -89,7 +90,7 @@ class TbtuiApp(BaseApp[int]):
         self.marked_runs: list[RunDirectory] = list(beside)
         self.selection = Selection()
         self.listing = Listing(order=self.user.preferences.order)
-        self.steering = Steering(self)
+        self.steering = CommandSubmitter(self)
         self.decisions = ReviewDecisions(self, self.steering)
         self.presence = Presence(monotonic)
         self.attention = Attention(
@@ -313,21 +314,6 @@ class TbtuiApp(BaseApp[int]):
         if (trial := self._chosen()) is not None:
             self.steering.ask(verb, trial)
 
-    def action_relabel(self) -> None:
-        """Give the selected or opened trial another reward."""
-        if (trial := self._chosen()) is not None:
-            self.decisions.relabel(trial)
-
-    def action_take_over(self) -> None:
-        """Type in the selected or opened trial's terminal."""
-        if (trial := self._chosen()) is not None:
-            self.steering.take_over(trial)
-
-    def action_write_to_agent(self) -> None:
-        """Write to the agent of the selected or opened trial."""
-        if (trial := self._chosen()) is not None:
-            self.steering.write_to_agent(trial)
-
     # With the run
 
     def action_pause_run(self) -> None:
@@ -376,8 +362,7 @@ class TbtuiApp(BaseApp[int]):
         self.lifecycle.leave()
 
     def action_interrupt(self) -> None:
-        """Stop without asking; a second time leave without waiting."""
-        self.lifecycle.interrupt()
+        self.lifecycle.ask_again()
 
     # With its clock
 

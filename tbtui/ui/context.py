@@ -91,8 +91,6 @@ class TrialCommands(Protocol):
 class StepDecisions(Protocol):
     """What is decided on a step that waits for its review."""
 
-    def relabel(self, trial: TrialView) -> None: ...
-
     def refill(self, group: ReviewedGroup) -> None: ...
 
     def accept_trial(self, trial: ReviewedTrial) -> None: ...
@@ -150,7 +148,7 @@ class RunContext(AppContext, Protocol):
         ...
 
     def end_tour(self) -> bool:
-        """Leave the guided tour; False: nobody is on it."""
+        """Leave the guided tour; False: there is none."""
         ...
 
     def action_open_group(self) -> None:

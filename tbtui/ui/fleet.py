@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, override
+from typing import ClassVar, Protocol, override
 
 from rich.style import Style
 from rich.text import Text
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult
 from textual.widgets import Static
 from textual.worker import Worker
@@ -23,9 +23,9 @@ from tbtui.ui.panes.key_bar import KeyLine
 from tbtui.ui.textual_seam import Ground
 from tbtui.ui.theme.palette import Palette
 from tbtui.ui.user import User
+from tbtui.view.runs import GpuUse, RunSummary
 from tbtui.view.waiting import duration
 
-Row = dict[str, Any]
 _AGAIN_SEC = 3.0
 _WIDE = 110
 _CURVE = 12
@@ -37,19 +37,19 @@ _ORDER = ("unreachable", "unreadable", "live", "paused")
 class Shown(Protocol):
     """The fleet, as the app knows it."""
 
-    async def rows(self) -> list[Row]:
-        """A row for each run; `ctl/fleet.py` has the fields."""
+    async def rows(self) -> list[RunSummary]:
+        """A row for each run."""
         ...
 
-    async def act(self, row: Row, *words: str) -> str:
+    async def act(self, row: RunSummary, *words: str) -> str:
         """Do something with a run; what was said."""
         ...
 
-    def open(self, row: Row) -> None:
+    def open(self, row: RunSummary) -> None:
         """Show the run on this terminal, until it is left."""
         ...
 
-    async def chart_command(self, rows: Sequence[Row]) -> list[str]:
+    async def chart_command(self, rows: Sequence[RunSummary]) -> list[str]:
         """The command that overlays these runs' curves. Raises `UserError`."""
         ...
 
@@ -58,23 +58,23 @@ class Shown(Protocol):
         ...
 
 
-def ordered(rows: Sequence[Row]) -> list[Row]:
+def ordered(rows: Sequence[RunSummary]) -> list[RunSummary]:
     """What needs a person first, then live runs, then those that are over, the newest first."""
 
-    def rank(row: Row) -> tuple[bool, int, float]:
-        status = str(row["status"])
-        place = _ORDER.index(status) if status in _ORDER else len(_ORDER)
-        return not row["silent"], place, -float(row["started_at"] or 0.0)
+    def rank(row: RunSummary) -> tuple[bool, int, float]:
+        place = _ORDER.index(row.status) if row.status in _ORDER else len(_ORDER)
+        return not row.silent, place, -(row.started_at or 0.0)
 
     return sorted(rows, key=rank)
 
 
-def table_lines(rows: Sequence[Row], width: int) -> list[str]:
+def table_lines(rows: Sequence[RunSummary], width: int) -> list[str]:
     """The columns' names, and a line for each run, as wide as there is room."""
     wide = width >= _WIDE
     table = [_heads(wide=wide), *(_cells(row, wide=wide) for row in rows)]
     widths = [max(len(line[place]) for line in table) for place in range(len(table[0]))]
-    widths[0] = min(widths[0], 30 if wide else 22)
+    free = width - sum(widths[1:]) - 2 * (len(widths) - 1)
+    widths[0] = min(widths[0], max(free, 30 if wide else 22))
     widths[-1] = width - sum(widths[:-1]) - 2 * (len(widths) - 1)
     if widths[-1] < _LAST:
         widths[0] = max(10, widths[0] - (_LAST - widths[-1]))
@@ -94,45 +94,41 @@ def _heads(*, wide: bool) -> list[str]:
     return ["run", "state", "step", "pass", "curve", *more, "alarms", "waits for"]
 
 
-def _cells(row: Row, *, wide: bool) -> list[str]:
-    name = f"{row['host']}:{row['run'] or ''}" if row["host"] else str(row["run"])
-    rate, cost = row["pass_rate"], row["cost_usd"]
-    last = f"/{row['max_steps']}" if row["max_steps"] else ""
-    steps = "" if row["step"] is None else f"{row['step']}{last}"
+def _cells(row: RunSummary, *, wide: bool) -> list[str]:
+    rate, cost = row.last_pass_rate, row.cost_usd
     more = []
     if wide:
-        seconds = row["seconds"]
         more = [
-            "" if row["rollouts"] is None else str(row["rollouts"]),
+            str(row.rollouts) if row.known else "",
             "" if cost is None else f"${cost:.2f}",
-            _gpus(row["gpus"]),
-            "" if seconds is None else duration(float(seconds)),
+            _gpus(row.gpus),
+            "" if row.seconds is None else duration(row.seconds),
         ]
     return [
-        name,
+        f"{row.host}:{row.name}" if row.host else row.name,
         state_words(row),
-        steps,
+        row.steps if row.known else "",
         "" if rate is None else f"{rate:.2f}".removeprefix("0"),
-        sparkline([float(value) for value in row["curve"]], _CURVE if wide else _CURVE // 2),
+        sparkline(row.curve, _CURVE if wide else _CURVE // 2),
         *more,
-        str(row["alarms"] or ""),
-        str(row["waiting_for"] or row["reason"] or ""),
+        str(row.alarms or ""),
+        row.waiting_for or row.reason,
     ]
 
 
-def state_words(row: Row) -> str:
+def state_words(row: RunSummary) -> str:
     """`live`, `paused`, `finished`, `silent 3m05s`, ..."""
-    if row["silent"]:
-        return f"silent {duration(float(row['silent_sec']))}"
-    return str(row["status"])
+    if row.silent and row.silent_sec is not None:
+        return f"silent {duration(row.silent_sec)}"
+    return row.status
 
 
-def _gpus(gpus: Sequence[Row]) -> str:
+def _gpus(gpus: Sequence[GpuUse]) -> str:
     """`4x 83%`."""
-    used = [float(gpu["utilisation"]) for gpu in gpus if gpu.get("utilisation") is not None]
+    used = [gpu.utilisation for gpu in gpus if gpu.utilisation is not None]
     if not gpus:
         return ""
-    return f"{len(gpus)}x" + (f" {sum(used) / len(used):.0f}%" if used else "")
+    return f"{len(gpus)}x" + (f" {sum(used) / len(used):.0%}" if used else "")
 
 
 class FleetApp(AppWithoutRun[None]):
@@ -167,7 +163,7 @@ class FleetScreen(ScopedScreen, Ground):
         super().__init__()
         self._fleet = fleet
         self._palette = palette
-        self._rows: list[Row] = []
+        self._rows: list[RunSummary] = []
         self._read = False
         self._chosen = 0
         self._marked: set[tuple[str, str]] = set()
@@ -186,9 +182,9 @@ class FleetScreen(ScopedScreen, Ground):
         row = self.chosen
         if row is None:
             yield from ("fleet-open", "fleet-mark", "fleet-curves")
-        elif not _opens(row):
+        elif not row.known:
             yield "fleet-open"
-        if row is None or row["pid"] is None:
+        if row is None or not row.live:
             yield from ("fleet-pause", "fleet-stop")
 
     def on_mount(self) -> None:
@@ -208,7 +204,7 @@ class FleetScreen(ScopedScreen, Ground):
             self._choose(self._top + event.y - 1)
 
     @property
-    def chosen(self) -> Row | None:
+    def chosen(self) -> RunSummary | None:
         """The row that keys act on."""
         return self._rows[min(self._chosen, len(self._rows) - 1)] if self._rows else None
 
@@ -234,7 +230,7 @@ class FleetScreen(ScopedScreen, Ground):
 
     def _draw(self) -> None:
         palette, width = self._palette(), max(40, self.size.width - 2)
-        live = sum(row["pid"] is not None for row in self._rows)
+        live = sum(row.live for row in self._rows)
         title = Text(" fleet", palette.accent)
         if self._rows:
             title.append(f" · {live} live, {len(self._rows) - live} over", palette.text)
@@ -263,12 +259,9 @@ class FleetScreen(ScopedScreen, Ground):
         row = self.chosen
         if row is None:
             return []
-        where = visible(f"{row['host'] + ' ' if row['host'] else ''}{row['directory'] or ''}")
-        facts = [
-            f"{row['policy']} {row['model']}" if row["policy"] else "",
-            str(row["phase"] or ""),
-        ]
-        alarm = f"last alarm: {row['alarm']}" if row["alarm"] else str(row["reason"] or "")
+        where = visible(f"{row.host + ' ' if row.host else ''}{row.path}")
+        facts = [f"{row.policy} {row.model_name}" if row.policy else "", row.phase or ""]
+        alarm = f"last alarm: {row.alarm}" if row.alarm else row.reason
         return [
             Text(clip(f" {where}  {'  '.join(filter(None, facts))}", width), palette.muted),
             Text(clip(f" {visible(alarm)}", width), palette.bad if alarm else palette.faint),
@@ -289,7 +282,7 @@ class FleetScreen(ScopedScreen, Ground):
 
     def action_open_chosen(self) -> None:
         row = self.chosen
-        if row is None or not _opens(row):
+        if row is None or not row.known:
             return
         with self.app.suspend():
             self._fleet.open(row)
@@ -300,9 +293,10 @@ class FleetScreen(ScopedScreen, Ground):
         if not rows and self.chosen is not None:
             rows = [self.chosen]
         if rows:
-            self.run_worker(self._overlay(rows), name="curves", exclusive=True)
+            self._overlay(rows)
 
-    async def _overlay(self, rows: Sequence[Row]) -> None:
+    @work(name="curves", exclusive=True)
+    async def _overlay(self, rows: Sequence[RunSummary]) -> None:
         try:
             command = await self._fleet.chart_command(rows)
         except (UserError, OSError) as error:
@@ -316,39 +310,34 @@ class FleetScreen(ScopedScreen, Ground):
         self.app.exit()
 
     def action_pause_chosen(self) -> None:
-        if (row := self.chosen) is not None and row["pid"] is not None:
-            verb = "resume" if row["status"] == "paused" else "pause"
+        if (row := self.chosen) is not None and row.live:
+            verb = "resume" if row.status == "paused" else "pause"
             self.run_worker(self._act(row, "ctl", "run", verb), name=verb)
 
     def action_stop_chosen(self) -> None:
         row = self.chosen
-        if row is None or row["pid"] is None:
+        if row is None or not row.live:
             return
         if self._stopping != _key(row):
             self._stopping = _key(row)
             again = app_of(self).user.keys.name_of("fleet-stop")
-            self.notify(f"{again} again stops {row['run']}")
+            self.notify(f"{again} again stops {row.name}")
             return
         self._stopping = None
         self.run_worker(self._act(row, "ctl", "run", "stop"), name="stop")
 
-    async def _act(self, row: Row, *words: str) -> None:
+    async def _act(self, row: RunSummary, *words: str) -> None:
         self.app.notify(await self._fleet.act(row, *words))
         await self._take()
 
 
-def _opens(row: Row) -> bool:
-    """Whether there is something of it to show."""
-    return row["run"] is not None and row["status"] != "unreadable"
+def _key(row: RunSummary) -> tuple[str, str]:
+    return row.host, row.path
 
 
-def _key(row: Row) -> tuple[str, str]:
-    return str(row["host"]), str(row["directory"])
-
-
-def _style(row: Row, palette: Palette) -> Style:
-    if row["silent"] or row["status"] in ("failed", "killed", "unreachable", "unreadable"):
+def _style(row: RunSummary, palette: Palette) -> Style:
+    if row.silent or row.status in ("failed", "killed", "unreachable", "unreadable"):
         return palette.bad
-    if row["status"] == "paused" or row["alarms"]:
+    if row.status == "paused" or row.alarms:
         return palette.attention
-    return palette.text if row["pid"] is not None else palette.muted
+    return palette.text if row.live else palette.muted

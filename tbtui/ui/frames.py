@@ -1,11 +1,9 @@
-"""Reads the shown run and draws it, and collects garbage while the person is idle."""
+"""Reads the shown run and draws it."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
-from collections.abc import Callable
 
 from tbtui.ui.context import ControllerContext, ScopedScreen
 from tbtui.ui.lifecycle import Lifecycle
@@ -14,7 +12,7 @@ from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import MOMENT, Frame
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.steering import Steering
+from tbtui.ui.steering import CommandSubmitter
 from tbtui.ui.textual_seam import BufferedScreen
 from tbtui.view.current import current_trials
 from tbtui.view.state import TrialView
@@ -39,7 +37,7 @@ class FrameLoop:
         self,
         app: ControllerContext,
         lifecycle: Lifecycle,
-        steering: Steering,
+        steering: CommandSubmitter,
         attention: Attention,
         fps: int,
         *,
@@ -135,7 +133,12 @@ class FrameLoop:
         )
 
     def selected(self) -> TrialView | None:
-        """Return the trial that keys act on: the opened one, or else the selected one."""
+        """Return the trial that keys act on: the opened one, or else the selected one; while the
+        app follows, the one that is shown as selected, though another may be due."""
+        app = self._app
+        known = app.live_run.state.trials
+        if app.opened_trial is None and app.selection.following and app.selection.trial in known:
+            return known[app.selection.trial]
         return self._selected(*self._trials())
 
     def _trials(self) -> tuple[list[TrialView], list[TrialView]]:
@@ -149,7 +152,10 @@ class FrameLoop:
         app, run = self._app, self._app.live_run
         if (opened := app.opened_trial) is not None:
             return run.state.trials.get(opened)
-        return app.selection.settle(listed, run.state.trials, run.now, shown)
+        selected = app.selection.settle(listed, run.state.trials, run.now, shown)
+        if run.behind:
+            app.selection.forget()
+        return selected
 
     def _show(
         self, beat: int, terminal_budget: float = TERMINAL_BUDGET_SEC, *, only_new: bool = False
@@ -189,68 +195,3 @@ class FrameLoop:
             return [] if screen is None else list(screen.previewed)
         grid = screen.query_one(TrialGrid)
         return grid.visible_trials() if grid.display else []
-
-
-IDLE_SEC = 0.3
-"""Idle time begins so long after the last key or mouse event: its answer is out."""
-_PAUSE_SEC = 0.7
-"""The next key isn't just coming."""
-_YOUNG = 10_000
-"""New objects that are worth a look for garbage: 10 to 20 ms."""
-_FULL_SEC = 60.0
-"""Between looks at all objects, where screens have come and gone: 100 ms and more, which is why
-they don't come of themselves,"""
-_REST_SEC = 5.0
-"""nor sooner than this after the last key,"""
-_ALONE_SEC = 600.0
-"""and while no key is pressed no more often than this."""
-
-
-class IdleCollector:
-    """Runs Python's garbage collector while no key is pressed.
-
-    Python's collector comes when many objects have been made: in the middle of a paint, with
-    a person waiting for it.
-    """
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._disturbed = self._looked_through = monotonic()
-        self._thresholds = gc.get_threshold()
-        """The process's own, before and after."""
-
-    def begin(self) -> None:
-        """Stop automatic collections, except after very many new objects."""
-        gc.enable()
-        gc.collect()
-        # What has been made by now stays: let the collector look at new things only.
-        gc.freeze()
-        self._thresholds = gc.get_threshold()
-        gc.set_threshold(5 * _YOUNG, 10, 20)
-
-    def end(self) -> None:
-        """Turn automatic collections on again. What was there when this began stays
-        for good: to look through it once more would take a fifth of a second of every exit."""
-        gc.set_threshold(*self._thresholds)
-
-    def note_input(self) -> None:
-        """Note that a key was pressed or the mouse moved."""
-        self._disturbed = self._monotonic()
-
-    @property
-    def idle(self) -> bool:
-        """Whether no key has been pressed for `IDLE_SEC`."""
-        return self._since(self._disturbed) >= IDLE_SEC
-
-    def collect(self) -> None:
-        """Collect garbage as far as it is worth it; to be called often, but only when idle."""
-        resting = self._since(self._disturbed) >= _REST_SEC
-        between = _FULL_SEC if self._disturbed > self._looked_through else _ALONE_SEC
-        if resting and self._since(self._looked_through) >= between:
-            self._looked_through = self._monotonic()
-            gc.collect()
-        elif self._since(self._disturbed) >= _PAUSE_SEC and gc.get_count()[0] >= _YOUNG:
-            gc.collect(1)
-
-    def _since(self, moment: float) -> float:
-        return self._monotonic() - moment

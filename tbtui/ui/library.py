@@ -47,7 +47,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRecord:
+class PastTask:
     """How a task has gone in all recorded runs, the newest first."""
 
     runs: tuple[RunRecord, ...] = ()
@@ -90,6 +90,8 @@ class Preview:
     environment: str
     tests: str
     solution: str
+    variables: str = ""
+    """Names of this machine's variables that it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +137,11 @@ class TaskLibrary(Protocol):
         """How many tasks can't be used; known after `entries`."""
         ...
 
-    def records(self) -> Mapping[str, TaskRecord]:
+    def records(self) -> Mapping[str, PastTask]:
         """How tasks have gone in past runs, by their ids."""
         ...
 
-    def obstacles(self) -> Mapping[str, str]:
+    def unusable(self) -> Mapping[str, str]:
         """Why tasks can't be used in the environment that a run would choose, by their ids."""
         ...
 

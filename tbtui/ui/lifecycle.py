@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from textual.worker import Worker, WorkerState
 
+from tbtui.invocation import to_type
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.database import JournalError
 from tbtui.ui.context import ControllerContext
@@ -163,7 +164,10 @@ class Lifecycle:
         """How to leave a run that is to go on, where no key does and its settings let it."""
         if self._detachable() or self._own.run.state.settings.get("on_hangup") != "detach":
             return ""
-        return "To keep it running, close this terminal's window instead; tbtui attach joins it."
+        return (
+            "To keep it running, close this terminal's window instead;"
+            f" {to_type('attach', self._own.run.directory.path)} joins it."
+        )
 
     def _has_ended(self) -> bool:
         return self.end is not None
@@ -195,8 +199,19 @@ class Lifecycle:
         else:
             self._stop()
 
+    def ask_again(self) -> None:
+        """Leave as a person asks for it again and again: ask, then stop, then don't wait."""
+        from tbtui.ui.screens.dialogs import LeaveDialog
+
+        if self._leaving:
+            self.interrupt()
+        elif isinstance(dialog := self._app.screen, LeaveDialog):
+            dialog.dismiss("stop")
+        else:
+            self.leave()
+
     def interrupt_from_outside(self) -> None:
-        """Do for a signal what ctrl-c does."""
+        """End the run for a signal: who sends one can't be asked."""
         now = time.monotonic()
         if now - self._signalled_at > _SAME_SIGNAL_SEC:
             self._signalled_at = now

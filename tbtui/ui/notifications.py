@@ -1,5 +1,5 @@
 """Notifications in the app, what calls a person to it (the terminal's title, the bell), whether one
-is there, and what happened while nobody was."""
+is there, and what happened in their absence."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from textual.notifications import Notification
 
+from tbtui.findings import Finding
 from tbtui.ui.drawing.text import rate, visible
 from tbtui.ui.user import Notify
 from tbtui.view.state import RunState
 from tbtui.view.times import Outlook
-from tbtui.view.waiting import Need, duration, needs, stage
+from tbtui.view.waiting import duration, needs, news_of, stage
 
 KEEP_TITLE = "\x1b[22;2t"
 """Puts the terminal's title on its stack."""
@@ -54,17 +55,17 @@ class Attention:
             for text in self._news(state, standing):
                 self._call(text)
         self._alarms = state.alarms_raised
-        self._known = frozenset(need.news for need in standing)
+        self._known = frozenset(map(news_of, standing))
         self._retitle(title(state, standing))
 
-    def _news(self, state: RunState, standing: Sequence[Need]) -> Iterator[str]:
+    def _news(self, state: RunState, standing: Sequence[Finding]) -> Iterator[str]:
         assert self._alarms is not None
         if (new := state.alarms_raised - self._alarms) > 0 and state.alarms:
             last = state.alarms[-1]
             more = f", and {new - 1} more" if new > 1 else ""
-            yield f"{last.words} at step {last.step}{more}"
+            yield f"{last.alarm.words} at step {last.step}{more}"
         for need in standing:
-            if need.calls and need.news not in self._known:
+            if need.calls and news_of(need) not in self._known:
                 yield need.text
 
     def _call(self, text: str) -> None:
@@ -84,7 +85,7 @@ class Attention:
         self._write(f"\x1b]2;{visible(title)}{_BELL}")
 
 
-def title(state: RunState, standing: Sequence[Need]) -> str:
+def title(state: RunState, standing: Sequence[Finding]) -> str:
     """`tbtui demo: step 3 of 10, 12 running`; `! tbtui demo: the run has failed`."""
     if not state.run:
         return "tbtui"

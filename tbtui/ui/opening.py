@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tbtui.errors import UserError
@@ -67,7 +68,8 @@ class OpenRuns:
         opened = OpenRun(LiveRun(directory, self._clock), self._join(directory))
         opened.host.start()
         self.show(opened)
-        self._app.run_worker(self._watch(opened), name="joined", exclusive=True, group="joined")
+        watch = partial(self._watch, opened)
+        self._app.run_worker(watch, name="joined", exclusive=True, group="joined")
 
     async def _watch(self, opened: OpenRun) -> None:
         """Wait until another run that was joined has ended, or has been left."""
@@ -140,7 +142,8 @@ class TrialScreens:
 def browse_tasks(app: ControllerContext, task: str = "") -> None:
     """Open the task browser over what is known of the shown run's tasks, at the named one."""
     if (library := app.services.library) is not None:
-        app.run_worker(_browse(app, library, task), name="browse", group="browse", exclusive=True)
+        browse = partial(_browse, app, library, task)
+        app.run_worker(browse, name="browse", group="browse", exclusive=True)
 
 
 async def _browse(

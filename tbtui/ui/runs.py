@@ -17,7 +17,7 @@ from tbtui.view.state import RunState
 
 if TYPE_CHECKING:
     from tbtui.journal.reader import JournalReader
-    from tbtui.journal.timeline import Marks, Moment
+    from tbtui.journal.timeline import Moment, TimelineMarks
     from tbtui.view.prompt import PromptPart
     from tbtui.view.reading import Reading
     from tbtui.view.transcript import Transcript
@@ -39,7 +39,7 @@ class LiveRun:
         self.recordings = Recordings(directory, monotonic)
         self.stories = Stories(self)
         self.over = False
-        """Nobody runs it any more, whether or not its journal says so."""
+        """The run's process has ended, whether or not its journal says so."""
         self.trouble = ""
         """Why the journal can't be read, in one line; empty while it can."""
         self._corrupt = ""
@@ -71,12 +71,15 @@ class LiveRun:
 
     @property
     def now(self) -> float:
-        """Seconds since the epoch; a run that is over stands still at its end."""
+        """Seconds since the epoch; a run that is over stands still at its end, and of one that is
+        still being read it is the time of what has been read."""
         if self.state.finished_at is not None:
             return self.state.finished_at
         if self.over:
             return self.state.time
-        return self.clock() if self._until is None else self._until
+        if (until := self._until) is not None:
+            return until
+        return self.state.time if self.behind and self.state.seq else self.clock()
 
     @property
     def _until(self) -> float | None:
@@ -162,7 +165,8 @@ class LiveRun:
             return []
 
     def read_on(self, trial: str, transcript: Transcript) -> bool:
-        """Bring a trial's transcript up to date; says whether anything was new."""
+        """Bring a trial's transcript up to the state, which the rest of the screen shows; says
+        whether anything was new."""
         if self._reader is None:
             return False
         if not transcript.seq:
@@ -171,8 +175,10 @@ class LiveRun:
 
             transcript.turns = shared_turns(self._reader, trial)
         entries = self._reader.read_trial(trial, transcript.seq)
-        until = self._until
-        return transcript.apply(e for e in entries if until is None or e.time <= until)
+        until, last = self._until, self.state.seq
+        return transcript.apply(
+            each for each in entries if each.seq <= last and (until is None or each.time <= until)
+        )
 
     def follow_terminals(
         self,
@@ -243,7 +249,7 @@ class ReplayedRun(LiveRun):
         self.playback = Playback(*bounds, position=bounds[0])
         self.moved_to = ""
         """Where its clock was moved to, in words; empty once it is moved on."""
-        self.marks: Marks | None = None
+        self.marks: TimelineMarks | None = None
         """What its clock is marked with; None: not read yet."""
         self._snapshots = Snapshots()
         self._spans: dict[str, tuple[float, float]] = {}

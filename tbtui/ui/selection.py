@@ -28,6 +28,8 @@ class Selection:
         self._instead: str | None = None
         """What is selected while the chosen trial isn't shown."""
         self._index = 0
+        self._anew = False
+        """Whether it is settled from the first trial on."""
 
     def choose(self, trial: str) -> None:
         """Select this trial, which ends following."""
@@ -42,6 +44,11 @@ class Selection:
 
     def follow(self) -> None:
         self.following = True
+
+    def forget(self) -> None:
+        """Follow from the first trial on again, once it is settled: what it has come to was of the
+        past. Until then it stays selected, for it is what is shown."""
+        self._anew = self.following
 
     def settle(
         self,
@@ -58,6 +65,9 @@ class Selection:
         """
         if not shown:
             return None
+        if self._anew and self.following:
+            self.trial, self._index = None, 0
+        self._anew = False
         self.trial = self.trial and last_attempt(self.trial, known)
         self._instead = self._instead and last_attempt(self._instead, known)
         places = {trial.trial: index for index, trial in enumerate(shown)}
@@ -82,14 +92,14 @@ def _running(shown: Sequence[TrialView], index: int, now: float) -> int:
     its group if there is one."""
     here = shown[index]
     if here.started_at is not None and (
-        here.finished_at is None or now - here.finished_at < LINGER_SEC
+        here.finished_at is None or abs(now - here.finished_at) < LINGER_SEC
     ):
         return index
     later = [(index + step) % len(shown) for step in range(1, len(shown))]
     running = [
         place
         for place in later
-        if shown[place].live and shown[place].turn > 0 and not shown[place].paused
+        if shown[place].live and shown[place].turn > 0 and not shown[place].hold.paused
     ]
     among = (here.group, here.step)
     siblings = (place for place in running if (shown[place].group, shown[place].step) == among)

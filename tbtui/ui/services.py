@@ -14,7 +14,7 @@ from tbtui.journal.commands import RunEnd as RunEnd
 from tbtui.journal.rundir import RunDirectory, is_live
 
 if TYPE_CHECKING:
-    from tbtui.journal.review_rule import Rule
+    from tbtui.journal.review_rule import ReviewRule
     from tbtui.ui.library import TaskLibrary
     from tbtui.view.exports import ExportFormat
     from tbtui.view.prompt import PromptPart
@@ -203,7 +203,7 @@ class RunSettings(Protocol):
         ...
 
 
-type AddRule = Callable[[Path, Rule], None]
+type AddRule = Callable[[Path, ReviewRule], None]
 """Writes a rule to the end of a file, which is made if it isn't there. Called on a thread; raises
 `UserError`."""
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command
-from tbtui.ui.command_rules import Refusal, verb_meant, why_not
+from tbtui.journal.verbs import meant, pointless
 from tbtui.ui.context import ControllerContext
 from tbtui.ui.services import AddRule
+from tbtui.view.standing import standing
 from tbtui.view.state import CommandView, RunState, TrialView
 from tbtui.view.waiting import verb_words
 from tbtui.vocabulary import CommandVerb
 
 if TYPE_CHECKING:
-    from tbtui.journal.review_rule import Rule
+    from tbtui.journal.review_rule import ReviewRule
     from tbtui.ui.screens.review import Relabelling
     from tbtui.view.review import ReviewedGroup, ReviewedTrial
     from tbtui.view.state import ReviewView
@@ -28,7 +29,7 @@ _CONTROLS = "controls"
 """Topic of notifications about the controls: a new one replaces the last."""
 
 
-class Steering:
+class CommandSubmitter:
     """Submits commands to the host and shows their results."""
 
     def __init__(self, app: ControllerContext) -> None:
@@ -39,29 +40,35 @@ class Steering:
         """The run and its controls that were reported last."""
 
     def ask(self, key: CommandVerb, trial: TrialView) -> None:
-        """Handle a key for a trial: submit its command, confirm it first, or show why not."""
-        verb = verb_meant(key, trial, self._app.live_run.state)
-        if isinstance(verb, Refusal):
-            self.say(f"{trial.label}: {verb.reason}.")
-        elif verb == "cancel" or (verb == "retry" and trial.live):
-            self._confirm(verb, trial)
-        elif verb == "exclude":
-            self._ask_why(verb, trial)
-        else:
-            self.submit(verb, trial.trial, trial.label)
+        """Handle a key for a trial: submit its command, ask about it first, or show why not."""
+        verb, why = meant(key, standing(trial, self._app.live_run.state))
+        if why:
+            self.say(f"{trial.label}: {why}.")
+            return
+        if refusal := self._app.shown.refusal:
+            self.say(refusal)
+            return
+        match verb:
+            case "cancel":
+                self._confirm(verb, trial)
+            case "retry" if trial.live:
+                self._confirm(verb, trial)
+            case "exclude":
+                self._ask_why(verb, trial)
+            case "relabel":
+                self._relabel(trial)
+            case "message":
+                self._write_to_agent(trial)
+            case "take_over" if trial.hold.frozen:
+                self._confirm_thaw(trial)
+            case "take_over":
+                self._take_over(trial)
+            case _:
+                self.submit(verb, trial.trial, trial.label)
 
     def ask_run(self) -> None:
         """Pause the whole run, or let it go on."""
         self.submit("resume" if self._app.live_run.state.paused else "pause", RUN, "the run")
-
-    def take_over(self, trial: TrialView) -> None:
-        """Ask for a trial's terminal, to type in it."""
-        if refusal := why_not("take_over", trial, self._app.live_run.state):
-            self.say(f"{trial.label}: {refusal}.")
-        elif trial.frozen:
-            self._confirm_thaw(trial)
-        else:
-            self._take_over(trial)
 
     def _take_over(self, trial: TrialView, *, thaw: bool = False) -> None:
         from tbtui.ui.screens.typing import TypingScreen
@@ -78,10 +85,12 @@ class Steering:
             if yes:
                 self._take_over(trial, thaw=True)
 
-        def pointless() -> str:
+        def why_not() -> str:
             now = self._app.live_run.state.trials.get(trial.trial)
-            thawed = f"{trial.label}: it is no longer frozen."
-            return self.pointless("take_over", trial) or (thawed if now and not now.frozen else "")
+            thawed = now is not None and not now.hold.frozen
+            return self._why_not("take_over", trial) or (
+                f"{trial.label}: it is no longer frozen." if thawed else ""
+            )
 
         dialog = ConfirmDialog(
             f"Thaw {trial.label} to take it over?",
@@ -89,17 +98,17 @@ class Steering:
             "thaw it",
             "keep it frozen",
         )
-        dialog.pointless = pointless
+        dialog.pointless = why_not
         self._app.push_screen(dialog, answered)
 
-    def pointless(self, verb: CommandVerb, trial: TrialView) -> str:
+    def _why_not(self, verb: CommandVerb, trial: TrialView) -> str:
         """Why a command no longer makes sense while its dialog is open; empty: it does."""
         if refusal := self._app.shown.refusal:
             return refusal
         state = self._app.live_run.state
         if (now := state.trials.get(trial.trial)) is None:
             return f"{trial.label} is no longer in memory."
-        why = why_not(verb, now, state)
+        why = pointless(verb, standing(now, state))
         return f"{trial.label}: {why}." if why else ""
 
     def submit(
@@ -193,16 +202,11 @@ class Steering:
                 self.submit(verb, trial.trial, trial.label)
 
         dialog = ConfirmDialog(question, detail, verb, "go back")
-        dialog.pointless = lambda: self.pointless(verb, trial)
+        dialog.pointless = lambda: self._why_not(verb, trial)
         self._app.push_screen(dialog, answered)
 
-    def write_to_agent(self, trial: TrialView) -> None:
-        """Ask for a message to the agent of a paused trial."""
+    def _write_to_agent(self, trial: TrialView) -> None:
         from tbtui.ui.screens.dialogs import ReasonDialog
-
-        if refusal := why_not("message", trial, self._app.live_run.state):
-            self.say(f"{trial.label}: {refusal}.")
-            return
 
         def answered(text: str | None) -> None:
             if text:
@@ -215,16 +219,12 @@ class Steering:
             " on unless on_outcome.human_touched=train.",
             "message",
         )
-        dialog.pointless = lambda: self.pointless("message", trial)
+        dialog.pointless = lambda: self._why_not("message", trial)
         self._app.push_screen(dialog, answered)
 
     def fork(self, trial: TrialView, turn: int) -> None:
         """Ask how many forks of a live run's trial, from a turn on."""
         from tbtui.ui.screens.dialogs import ReasonDialog
-
-        if refusal := why_not("fork", trial, self._app.live_run.state):
-            self.say(f"{trial.label}: {refusal}.")
-            return
 
         def answered(count: str | None) -> None:
             if count is None:
@@ -241,11 +241,11 @@ class Steering:
         dialog = ReasonDialog(
             f"Fork {trial.label} at turn {turn}",
             f"Turn {turn} is sampled anew, from the same conversation and sandbox. Forks are tried"
-            " beside the batch and never trained on. bisect in place of a number looks for the turn"
-            " at which the task was lost or won, all measures each.",
-            "how many (8); or bisect, all",
+            " beside the batch and never trained on. A number: so many forks of this turn. bisect:"
+            " finds the turn at which the task was lost or won. all: measures every turn's value.",
+            "a number (8), bisect or all",
         )
-        dialog.pointless = lambda: self.pointless("fork", trial)
+        dialog.pointless = lambda: self._why_not("fork", trial)
         self._app.push_screen(dialog, answered)
 
     def ask_weight(self, task: str) -> None:
@@ -287,40 +287,28 @@ class Steering:
             f"Exclude {trial.label} from training?",
             "It is not trained on, and its reward no longer counts in its group's baseline.",
         )
-        dialog.pointless = lambda: self.pointless(verb, trial)
+        dialog.pointless = lambda: self._why_not(verb, trial)
+        self._app.push_screen(dialog, answered)
+
+    def _relabel(self, trial: TrialView) -> None:
+        from tbtui.ui.screens.review import RelabelDialog
+
+        def answered(wanted: Relabelling | None) -> None:
+            if wanted is not None:
+                arguments = {"reward": wanted.reward}
+                self.submit("relabel", trial.trial, trial.label, wanted.reason, arguments)
+
+        dialog = RelabelDialog(trial)
+        dialog.pointless = lambda: self._why_not("relabel", trial)
         self._app.push_screen(dialog, answered)
 
 
 class ReviewDecisions:
     """Submits decisions on a step under review, after dialogs where needed."""
 
-    def __init__(self, app: ControllerContext, commands: Steering) -> None:
+    def __init__(self, app: ControllerContext, commands: CommandSubmitter) -> None:
         self._app = app
         self._commands = commands
-
-    def relabel(self, trial: TrialView) -> None:
-        """Give a trial another reward than the verifier's."""
-        from tbtui.ui.screens.review import RelabelDialog
-
-        verb = verb_meant("relabel", trial, self._app.live_run.state)
-        if isinstance(verb, Refusal):
-            self._commands.say(f"{trial.label}: {verb.reason}.")
-            return
-
-        def answered(wanted: Relabelling | None) -> None:
-            if wanted is not None:
-                self._commands.submit(
-                    "relabel",
-                    trial.trial,
-                    trial.label,
-                    wanted.reason,
-                    {"reward": wanted.reward},
-                )
-
-        if self._may_ask():
-            dialog = RelabelDialog(trial)
-            dialog.pointless = lambda: self._commands.pointless("relabel", trial)
-            self._app.push_screen(dialog, answered)
 
     def refill(self, group: ReviewedGroup) -> None:
         """Ask for fresh trials in place of a group's members that have no part in training."""
@@ -381,7 +369,7 @@ class ReviewDecisions:
             return
         file = self._rule_file()
 
-        def answered(rule: Rule | None) -> None:
+        def answered(rule: ReviewRule | None) -> None:
             if rule is not None:
                 self._app.run_worker(self._write(add, file, rule, trial), name="rule")
 
@@ -396,7 +384,9 @@ class ReviewDecisions:
         named = run.state.settings.get("review_rules")
         return Path(str(named)) if named else run.directory.review_rules
 
-    async def _write(self, add: AddRule, file: Path, rule: Rule, trial: ReviewedTrial) -> None:
+    async def _write(
+        self, add: AddRule, file: Path, rule: ReviewRule, trial: ReviewedTrial
+    ) -> None:
         try:
             await asyncio.to_thread(add, file, rule)
         except UserError as error:
@@ -416,14 +406,14 @@ class ReviewDecisions:
         return not refusal
 
 
-def _rule(step: int, trial: ReviewedTrial) -> Rule:
+def _rule(step: int, trial: ReviewedTrial) -> ReviewRule:
     """Make the narrowest rule: for these suspects, of this task, with this outcome."""
-    from tbtui.journal.review_rule import Rule, When
+    from tbtui.journal.review_rule import ReviewRule, When
 
     view = trial.trial
     assert view is not None
     suspects = tuple(sorted(each.suspect for each in trial.suspicions))
-    return Rule(
+    return ReviewRule(
         name=f"{suspects[0].replace('_', '-')}-{view.trial}",
         verb="accept",
         when=When(

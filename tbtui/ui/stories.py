@@ -21,7 +21,7 @@ _INSTRUCTION_BYTES = 40_000
 """Most that is read of an instruction's file."""
 
 
-class Source(Protocol):
+class StorySource(Protocol):
     """The run whose stories are read: `LiveRun`."""
 
     rewound: int
@@ -40,7 +40,7 @@ class Stories:
     A trial is read when it is asked for, and again when it has got further: an ended one once.
     """
 
-    def __init__(self, run: Source) -> None:
+    def __init__(self, run: StorySource) -> None:
         self._run = run
         self._rewound = 0
         """How often the run had gone back in time when the stories were made."""

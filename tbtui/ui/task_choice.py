@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tbtui.errors import UserError
-from tbtui.ui.library import Plan, TaskEntry, TaskRecord
+from tbtui.ui.library import PastTask, Plan, TaskEntry
 from tbtui.vocabulary import natural_order
 
 _FEW = 30
 """Tasks that are shown unfolded from the start."""
-_UNTRIED = TaskRecord()
+_UNTRIED = PastTask()
 _DIFFICULTIES = ("easy", "medium", "hard")
 _PASS = ("0", ".01-.94", ">.94", "none")
 _SIZE = ("<10k", "10k-1M", ">1M")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TreeRow:
     """One visible line of the tree."""
 
     level: Literal["dataset", "kind", "task"]
@@ -35,15 +35,15 @@ class TaskChoice:
 
     def __init__(self) -> None:
         self.entries: Mapping[str, TaskEntry] = {}
-        self.records: Mapping[str, TaskRecord] = {}
-        self.obstacles: Mapping[str, str] = {}
+        self.records: Mapping[str, PastTask] = {}
+        self.unusable: Mapping[str, str] = {}
         """Why a task can't be used here, by id."""
         self.selected: set[str] = set()
         self.query = ""
         self.query_error = ""
         self.shown: list[str] = []
         """Ids of the tasks that the query leaves, in order."""
-        self.rows: list[Row] = []
+        self.rows: list[TreeRow] = []
         self._open: set[str] = set()
 
     def load(self, entries: Sequence[TaskEntry]) -> None:
@@ -58,7 +58,7 @@ class TaskChoice:
             self._open |= {_key(entry.dataset, entry.kind) for entry in ordered}
         self.search(self.query)
 
-    def record(self, id: str) -> TaskRecord:
+    def record(self, id: str) -> PastTask:
         return self.records.get(id, _UNTRIED)
 
     def search(self, query: str) -> None:
@@ -77,7 +77,7 @@ class TaskChoice:
         ]
         self._arrange()
 
-    def fold(self, row: Row, unfold: bool | None = None) -> bool:
+    def fold(self, row: TreeRow, unfold: bool | None = None) -> bool:
         """Open or close a row's node, None: the other way round; says whether it was not so before.
 
         As long as something is searched for, everything is open.
@@ -88,7 +88,7 @@ class TaskChoice:
         self._arrange()
         return True
 
-    def unfold_to(self, task: str) -> Row | None:
+    def unfold_to(self, task: str) -> TreeRow | None:
         """The row of a task, by its name as a run has it, unfolded; None: there is no such task."""
         ends = f"/{task}"
         entry = next(
@@ -102,7 +102,7 @@ class TaskChoice:
             (row for row in self.rows if row.ids == (entry.id,) and row.level == "task"), None
         )
 
-    def is_open(self, row: Row) -> bool:
+    def is_open(self, row: TreeRow) -> bool:
         return row.key in self._open or bool(self.query.strip())
 
     def _arrange(self) -> None:
@@ -110,20 +110,21 @@ class TaskChoice:
         searched = bool(self.query.strip())
         for dataset, kinds in _grouped(self.entries, self.shown).items():
             below = tuple(id for ids in kinds.values() for id in ids)
-            self.rows.append(Row("dataset", _key(dataset), dataset, below))
+            self.rows.append(TreeRow("dataset", _key(dataset), dataset, below))
             if not searched and _key(dataset) not in self._open:
                 continue
             for kind, ids in kinds.items():
-                self.rows.append(Row("kind", _key(dataset, kind), kind, tuple(ids)))
+                self.rows.append(TreeRow("kind", _key(dataset, kind), kind, tuple(ids)))
                 if searched or _key(dataset, kind) in self._open:
                     names = (self.entries[id].name for id in ids)
                     self.rows += [
-                        Row("task", id, name, (id,)) for id, name in zip(ids, names, strict=True)
+                        TreeRow("task", id, name, (id,))
+                        for id, name in zip(ids, names, strict=True)
                     ]
 
     # Selecting
 
-    def toggle(self, row: Row) -> None:
+    def toggle(self, row: TreeRow) -> None:
         """Select all that the row shows, or, if all of it is selected, none of it."""
         if self.selected.issuperset(row.ids):
             self.selected.difference_update(row.ids)
@@ -227,7 +228,7 @@ WORDS: Mapping[str, Callable[[TaskEntry], str]] = {
     "category": lambda entry: entry.kind,
     "dataset": lambda entry: entry.dataset,
 }
-NUMBERS: Mapping[str, Callable[[TaskEntry, TaskRecord], float | None]] = {
+NUMBERS: Mapping[str, Callable[[TaskEntry, PastTask], float | None]] = {
     "pass": lambda entry, record: record.pass_rate,
     "seconds": lambda entry, record: record.seconds,
     "size": lambda entry, record: entry.size,
@@ -246,7 +247,7 @@ class Candidate:
     """A task, and all that a search may ask of it."""
 
     entry: TaskEntry
-    record: TaskRecord
+    record: PastTask
     selected: bool
 
 

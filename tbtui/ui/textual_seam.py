@@ -10,6 +10,7 @@ import inspect
 import os
 import selectors
 from codecs import getincrementaldecoder
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, override
@@ -28,7 +29,6 @@ from textual.notifications import Notification
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.theme import Theme
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
 
@@ -39,8 +39,8 @@ class PaintedRow(Strip):
     """A row as a widget hands it to Textual's compositor.
 
     A Strip remembers how it was cut. One that is painted whole thus remembers itself: a cycle,
-    which only the collector frees. That was 6,000 objects a second while 64 terminals are shown,
-    and 200 ms of the loop each time that they were cleared up.
+    which only the collector frees. Measured without it: a whole paint of 220 x 60 leaves
+    some 2,000 objects in cycles; its CPU time is the same.
     """
 
     __slots__ = ()
@@ -68,7 +68,8 @@ def cropped(strip: Strip, left: int, width: int, style: Style | None = None) -> 
     """Return a strip's cells from `left` on; `style` lies where it has none.
 
     One that is as wide as that already is handed back, and unlike `Strip.crop_extend` doesn't
-    remember itself for it.
+    remember itself for it. Measured without it: a frame of 64 live terminals leaves twice as
+    many objects in cycles, 440 to 760; its CPU time is the same.
     """
     if left == 0 and strip.cell_length == width:
         return strip
@@ -76,18 +77,9 @@ def cropped(strip: Strip, left: int, width: int, style: Style | None = None) -> 
 
 
 class Ground(Painted):
-    """A widget with nothing on it but its children, so that all of its rows are alike.
-
-    Textual makes every row of every container, though panes cover nearly all of them: half of what
-    a paint of the whole screen costs.
-    """
+    """A widget with nothing on it but its children: Textual makes one row for all of it."""
 
     BLANK = True
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        if not crop.height:
-            return []
-        return super().render_lines(Region(crop.x, crop.y, crop.width, 1)) * crop.height
 
 
 class Columns(Horizontal, Ground):
@@ -103,13 +95,14 @@ _IDLE_SEC = 0.1
 
 
 class LeanApp[Result](App[Result]):
-    """An app that looks nothing up twice and draws nothing that can't be seen.
+    """An app that draws nothing that can't be seen, and takes keys in the order of their presses.
 
     It names what Textual keeps private and the app has to know.
     """
 
     def __init__(self) -> None:
-        self._current_theme: Theme | None = None
+        self._keys: deque[events.Key] = deque()
+        """Those that wait for their turn."""
         super().__init__()
 
     @override
@@ -120,17 +113,10 @@ class LeanApp[Result](App[Result]):
 
     @property
     @override
-    def current_theme(self) -> Theme:
-        # Textual asks for it at every row that it paints, and looks through all of them each time.
-        if self._current_theme is None or self._current_theme.name != self.theme:
-            self._current_theme = super().current_theme
-        return self._current_theme
-
-    @property
-    @override
     def _background_screens(self) -> list[Screen[Any]]:
         # Textual goes on laying out and drawing the screen below one that nothing shines through,
-        # and paints the upper one anew each time.
+        # and paints the upper one anew each time: 26 ms a layout. While a run goes on, nothing lays
+        # out the cockpit below another screen: nothing is measured there (0.9 to 1.07).
         return super()._background_screens if self.screen.styles.background.a < 1 else []
 
     @override
@@ -139,6 +125,32 @@ class LeanApp[Result](App[Result]):
         # on a thread may come before.
         self.workers.cancel_node(self.screen)
         return super().pop_screen()
+
+    @override
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            self._keys.append(event)
+            await self._take_keys()
+        else:
+            await super().on_event(event)
+
+    async def _take_keys(self) -> None:
+        # A screen that has just been pushed has no focus yet, and would lose them.
+        while self._keys and self.screen.is_mounted:
+            await super().on_event(self._keys.popleft())
+        if self._keys:
+            self.screen.call_later(self.call_later, self._take_keys)
+
+    @override
+    async def _check_bindings(self, key: str, priority: bool = False) -> bool:
+        # Textual hands a key to what has the focus, and looks for its binding once it has gone up
+        # from there, message by message. Those that come meanwhile go to the same widget: of
+        # `/rm` typed fast, `r` and `m` would be commands. Only what takes text has to see them.
+        if not priority or (self.focused and self.focused.check_consume_key("a", "a")):
+            return await super()._check_bindings(key, priority)
+        if not await super()._check_bindings(key, priority=True):
+            await super()._check_bindings(key)
+        return True
 
     @property
     def crash(self) -> Exception | None:
@@ -202,13 +214,19 @@ class DismissOnceScreen[Result](Screen[Result]):
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.app.screen is self else AwaitComplete()
 
+    def _on_prune(self) -> None:
+        # Textual ends a screen's workers once its widgets are gone: one that comes back from a
+        # thread in between would look for them in vain.
+        self.workers.cancel_node(self)
+
 
 class BufferedScreen[Result](DismissOnceScreen[Result]):
     """A screen that is not painted before its widgets have drawn themselves.
 
     Textual lays a new screen out and paints it; only then do its widgets learn their sizes, and
     what they draw for those takes one more layout and paint. Until the first paint is out, nothing
-    answers the key that opened the screen.
+    answers the key that opened the screen. Measured: it spares no CPU time (without it 0.92); the
+    first thing that is seen is the whole screen.
     """
 
     def __init__(
@@ -239,7 +257,8 @@ class BufferedScreen[Result](DismissOnceScreen[Result]):
 
     @override
     def remove(self) -> AwaitRemove:
-        # Textual's own lays out and paints the screen below once more: it has just been painted.
+        # Textual's own lays out and paints the screen below once more: it has just been painted. A
+        # whole paint, which in CPU time of opening and going back is lost in the noise (1.04).
         return self.app._prune(self)
 
     def on_screen_suspend(self) -> None:
@@ -253,7 +272,11 @@ class RowsView(ScrollView, Painted):
     """A view of rows that scrolls, laid out anew only when something moves."""
 
     def extend(self, extent: Size) -> None:
-        """Set how many columns and rows there are to scroll in."""
+        """Set how many columns and rows there are to scroll in.
+
+        Measured without it: a key in the cockpit takes 1.3 times the CPU time (1.06 to 1.39 in five
+        pairs), opening a trial and going back 1.2 times (1.05 to 1.60).
+        """
         scrolls = extent.height > self.container_size.height
         if scrolls == self.show_vertical_scrollbar and extent.width == self.virtual_size.width:
             # Nothing moves. Textual would lay out the whole screen for it, and paint it anew.
@@ -292,9 +315,11 @@ class CommandPalette(command.CommandPalette, DismissOnceScreen[None]):
 
 
 _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "App._check_bindings": (App._check_bindings, ("key", "priority")),
     "App._get_screen": (App._get_screen, ("screen",)),
     "App._prune": (App._prune, ("nodes",)),
     "App._unnotify": (App._unnotify, ("notification", "refresh")),
+    "App.on_event": (App.on_event, ("event",)),
     "App.pop_screen": (App.pop_screen, ()),
     "Driver.process_message": (Driver.process_message, ("message",)),
     "LinuxDriver.run_input_thread": (LinuxDriver.run_input_thread, ()),
@@ -317,7 +342,6 @@ _ATTRIBUTES: dict[str, tuple[type, tuple[str, ...]]] = {
 }
 _PROPERTIES: dict[str, tuple[type, str]] = {
     "App._background_screens": (App, "_background_screens"),
-    "App.current_theme": (App, "current_theme"),
 }
 
 

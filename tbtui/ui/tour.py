@@ -14,10 +14,11 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tbtui.journal.commands import RUN, Command
-from tbtui.ui.command_rules import Refusal, verb_meant
+from tbtui.journal.verbs import meant
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.view.standing import standing
 from tbtui.view.state import RunState, TrialView
 from tbtui.vocabulary import RunPhase
 
@@ -46,7 +47,7 @@ class Scene:
     @property
     def lost(self) -> bool:
         """Whether the paused trial has ended, or its agent goes on."""
-        return self.trial is None or not self.trial.live or not self.trial.paused
+        return self.trial is None or not self.trial.live or not self.trial.hold.paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _ask_to_pause(scene: Scene) -> str:
         return "Wait for a trial."
     if trial.pending == "pause":
         return f"{trial.label} pauses at the end of its turn: wait for it."
-    if isinstance(verb_meant("pause", trial, scene.state), Refusal):
+    if meant("pause", standing(trial, scene.state))[1]:
         return f"{trial.label} is over: {scene.keys['follow']} goes to one that runs; then {pause}."
     when = "first turn" if trial.phase == "queued" else "end of its turn"
     return f"Press {pause}: {trial.label} pauses at the {when}."
@@ -94,13 +95,13 @@ def _ask_to_open(scene: Scene) -> str:
     if scene.opened:
         return f"Press {scene.keys['back']}, choose {_label(scene)} and open it."
     if scene.selected is scene.trial:
-        return f"Press {scene.keys['open']}: it opens."
-    return f"Choose {_label(scene)} and press {scene.keys['open']}: it opens."
+        return f"Press {scene.keys['open']} until it opens; the first may unfold its group."
+    return f"Choose {_label(scene)} and press {scene.keys['open']} until it opens."
 
 
 def _ask_to_give_back(scene: Scene) -> str:
     assert scene.trial is not None
-    if not scene.trial.typist:
+    if not scene.trial.hold.typist:
         return f"Press {scene.keys['pause']}: the agent goes on."
     return f"Type, then press {scene.keys['give-back']}: the agent gets its terminal back."
 
@@ -111,10 +112,19 @@ def _group(scene: Scene) -> str:
             "Siblings stand side by side, with the token at which each diverges; below"
             " are reward, baseline, advantage and share of the gradient."
         )
-    return (
+    return _what_came_of_it(scene) + (
         "All trials of one task in a step are a group. A trial's advantage is its reward less the"
         " group's mean: that is what the model learns from."
     )
+
+
+def _what_came_of_it(scene: Scene) -> str:
+    """How the trial ended that the person has typed in."""
+    trial = scene.trial
+    if trial is None or trial.outcome is None or not trial.touched:
+        return ""
+    aside = "; not trained on, because you typed in it" if trial.left_out is not None else ""
+    return f"Yours, {trial.label}: {trial.outcome.replace('_', ' ')}{aside}. "
 
 
 def _ask_for_group(scene: Scene) -> str:
@@ -158,7 +168,7 @@ STOPS: tuple[Stop, ...] = (
             " typed is not trained on."
         ),
         lambda scene: f"Press {scene.keys['take-over']}: the terminal is yours.",
-        lambda scene: scene.trial is not None and bool(scene.trial.typist),
+        lambda scene: scene.trial is not None and bool(scene.trial.hold.typist),
         needs_trial=True,
     ),
     Stop(
@@ -181,7 +191,7 @@ def _held(state: RunState, selected: TrialView | None) -> TrialView | None:
     """A trial that a person paused, the selected one before others."""
     if state.paused:
         return None
-    held = [trial for trial in state.live_trials() if trial.paused]
+    held = [trial for trial in state.live_trials() if trial.hold.paused]
     return selected if selected in held else next(iter(held), None)
 
 
@@ -253,7 +263,8 @@ class Tour:
         self._pace_before = 0.0
 
     def _submit(self, seconds: float) -> None:
-        self._app.own.host.submit(Command("set", RUN, arguments={"pace_sec": seconds}))
+        change = Command("set", RUN, "tour", arguments={"pace_sec": seconds})
+        self._app.own.host.submit(change)
 
     @property
     def _last(self) -> bool:
@@ -265,7 +276,7 @@ class Tour:
         if stop.done(scene) or (over and stop.steers):
             self._stop += 1
             self._follow(self._scene())
-        elif stop.needs_trial and scene.lost and not (scene.trial and scene.trial.typist):
+        elif stop.needs_trial and scene.lost and not (scene.trial and scene.trial.hold.typist):
             self._stop, self._trial = _PAUSING, ""
 
     def _scene(self) -> Scene:

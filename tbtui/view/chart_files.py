@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import math
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from tbtui.errors import UserError
 from tbtui.journal.metrics import Point
 from tbtui.terminal import visible
 from tbtui.view.charts import MOST_BANDS, Chart, Line, Panel, x_in_words
+from tbtui.view.exports import write_export
 
 ChartFormat = Literal["svg", "csv"]
 CHART_FORMATS: tuple[ChartFormat, ...] = get_args(ChartFormat)
@@ -45,18 +44,7 @@ def chart_format(path: Path) -> ChartFormat:
 
 def write_chart(chart: Chart, path: Path, *, overwrite: bool = False) -> None:
     """Write a chart to a file, as its ending says, whole or not at all. Raises `UserError`."""
-    text = chart_text(chart, chart_format(path))
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} is there already; choose another name")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8", newline="\n")
-        partial.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise UserError(f"{path}: can't be written ({error.strerror or error})") from error
+    write_export(path, chart_text(chart, chart_format(path)), overwrite=overwrite)
 
 
 def chart_text(chart: Chart, format: ChartFormat) -> str:
@@ -76,8 +64,14 @@ def comma_separated(chart: Chart) -> str:
         for line in panel.lines:
             for point in line.recorded:
                 if chart.low <= point.x <= chart.high:
-                    rows.writerow((line.run, line.metric, *(_plain(value) for value in point)))
+                    names = map(_inert, (line.run, line.metric))
+                    rows.writerow((*names, *(_plain(value) for value in point)))
     return out.getvalue()
+
+
+def _inert(name: str) -> str:
+    """A name that no spreadsheet takes for a formula."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
 
 
 def _plain(value: float) -> str:

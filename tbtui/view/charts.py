@@ -47,6 +47,8 @@ SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.99)
 """Weights of the exponential moving average."""
 _ROUNDING = 1e-6
 """What sums of 32-bit numbers differ by."""
+_SMALLEST = 1e-300
+"""Least value on a logarithmic axis: powers of ten below it lose their digits, and become 0."""
 _NARROWEST = 1e-3
 """Share of all x that a window shows at least."""
 
@@ -230,8 +232,8 @@ def panel(metric: str, lines: Iterable[Line], request: ChartRequest) -> Panel:
         point for line in lines for point in line.drawn if window[0] <= point.x <= window[1]
     ] or [point for line in lines for point in line.drawn]
     values = [point.y for point in points]
-    log = request.log and any(value > 0 for value in values)
-    usable = [value for value in values if value > 0] if log else values
+    log = request.log and any(value >= _SMALLEST for value in values)
+    usable = [value for value in values if value >= _SMALLEST] if log else values
     scale = [math.log10(value) for value in usable] if log else usable
     bottom, top = fences(scale) if request.clip else (-math.inf, math.inf)
     kept = [value for value in scale if bottom <= value <= top]
@@ -240,10 +242,11 @@ def panel(metric: str, lines: Iterable[Line], request: ChartRequest) -> Panel:
         held = [
             point
             for point in points
-            if (point.y > 0 or not log)
+            if (point.y >= _SMALLEST or not log)
             and bottom <= (math.log10(point.y) if log else point.y) <= top
         ]
-        ends = [end for point in held for end in (point.low, point.high) if end > 0 or not log]
+        both = [end for point in held for end in (point.low, point.high)]
+        ends = [end for end in both if end >= _SMALLEST] if log else both
         scaled = [math.log10(end) for end in ends] if log else ends
         # An interval is in sight; the range of a column that has an outlier is not.
         lowest, highest = fences(scaled) if request.clip else (-math.inf, math.inf)

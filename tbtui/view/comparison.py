@@ -176,7 +176,11 @@ def _side(name: str, state: RunState) -> Side:
         state.rollouts,
         held_out_rates(state),
         training_rates(state),
-        {each.step: each.coverage for each in state.evals if each.coverage},
+        {
+            each.step: each.held_out.coverage
+            for each in state.evals
+            if each.held_out is not None and each.held_out.coverage
+        },
     )
 
 

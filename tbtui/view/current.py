@@ -113,6 +113,6 @@ def active_seconds(trial: TrialView, now: float) -> float:
         return 0.0
     end = trial.finished_at
     if end is None:
-        since = trial.phase_since if trial.paused else trial.held_since
+        since = trial.phase_since if trial.hold.paused else trial.held_since
         end = now if since is None else since
     return max(0.0, end - trial.started_at - trial.paused_sec)

@@ -27,7 +27,7 @@ class Signal:
 
 
 SIGNALS = (
-    Signal("-log p", "optim/surprise", "mean of the sampled tokens, nats"),
+    Signal("-log p", "optim/neg_logprob", "mean of the sampled tokens, nats"),
     Signal("KL", "optim/kl_sample_train_v2", "sampler to trainer, nats a token"),
     Signal("stale", STALENESS, "steps between sampling and training", whole=True),
     Signal("entropy", "optim/entropy", "of the next token, nats"),

@@ -5,9 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from tbtui.invocation import to_type
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     BestCheckpoint,
     BudgetReached,
@@ -20,15 +25,18 @@ from tbtui.journal.events import (
     SettingsChanged,
     StepFinished,
 )
-from tbtui.journal.figures import HeldOut, pass_rates_in_words, planned_steps
+from tbtui.journal.figures import planned_steps
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.view.sentences import HeldOut, pass_rates_in_words
 
 Line = tuple[str, str]
 """Its head, and its text."""
 
 MOST_KINDS = 3
 """Kinds of tasks that are named for what they have gained."""
+
+_Z = 1.96
 
 _KINDS = (
     "run_started",
@@ -43,6 +51,28 @@ _KINDS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class KindRate:
+    """A pass rate over so many trials."""
+
+    value: float
+    trials: int
+
+    @property
+    def low(self) -> float:
+        return self._wilson(-1)
+
+    @property
+    def high(self) -> float:
+        return self._wilson(1)
+
+    def _wilson(self, side: int) -> float:
+        """An end of Wilson's 95% score interval."""
+        p, n, z2 = self.value, self.trials, _Z**2
+        half = _Z * sqrt(p * (1 - p) / n + z2 / (4 * n**2))
+        return (p + z2 / (2 * n) + side * half) / (1 + z2 / n)
+
+
 class Ending:
     """Fold every event of `_KINDS` in, or of all kinds."""
 
@@ -50,12 +80,15 @@ class Ending:
         self._run = ""
         self._settings: Mapping[str, Any] = {}
         self._train_tasks = 0
+        self._eval_tasks = 0
         self._spent: BudgetReached | None = None
         """The budget that ended it."""
         self._step = 0
         self._first: HeldOut | None = None
         self._last: HeldOut | None = None
-        self._first_kinds: Mapping[str, float] = {}
+        self._first_event: EvalFinished | None = None
+        self._kinds: Mapping[str, str] = {}
+        """Held-out task -> its kind."""
         self._last_event: EvalFinished | None = None
         self._best: BestCheckpoint | None = None
         self._saved: CheckpointSaved | None = None
@@ -72,6 +105,12 @@ class Ending:
             case RunStarted():
                 self._run, self._settings = event.run, event.settings
                 self._train_tasks = sum(task.split == "train" for task in event.tasks)
+                self._eval_tasks = len(event.tasks) - self._train_tasks
+                self._kinds = {
+                    task.name: task.kind or task.name
+                    for task in event.tasks
+                    if task.split == "eval"
+                }
                 self._begun = True
             case RunContinued():
                 self._settings, self._finished, self._begun = event.settings, False, True
@@ -84,7 +123,7 @@ class Ending:
             case EvalFinished():
                 self._last = HeldOut.of(event)
                 if self._first is None:
-                    self._first, self._first_kinds = self._last, event.by_kind
+                    self._first, self._first_event = self._last, event
                 self._last_event = event
             case CheckpointSaved():
                 self._saved, self._saved_at = event, entry.time
@@ -133,15 +172,30 @@ class Ending:
         return "" if found is None else f" ({found.low:.2f} to {found.high:.2f})"
 
     def gains(self) -> list[str]:
-        """Kinds of tasks whose held-out pass rate has gained most: `move 0.00 → 1.00`."""
-        if self._last_event is None or not self._step:
+        """Kinds of tasks whose held-out pass rate has gained most: `move 0.00 → 1.00 (n 12)`.
+
+        Only gains beyond chance: the 95% intervals of the first evaluation and the last one don't
+        meet.
+        """
+        if self._last_event is None or self._first_event is None or not self._step:
             return []
-        now, before = self._last_event.by_kind, self._first_kinds
+        before, now = (self._by_kind(each) for each in (self._first_event, self._last_event))
         gained = sorted(
-            (kind for kind in now if now[kind] > before.get(kind, now[kind])),
-            key=lambda kind: before[kind] - now[kind],
+            (kind for kind in now if kind in before and now[kind].low > before[kind].high),
+            key=lambda kind: before[kind].value - now[kind].value,
         )
-        return [f"{kind} {before[kind]:.2f} → {now[kind]:.2f}" for kind in gained[:MOST_KINDS]]
+        return [
+            f"{kind} {before[kind].value:.2f} → {now[kind].value:.2f} (n {now[kind].trials})"
+            for kind in gained[:MOST_KINDS]
+        ]
+
+    def _by_kind(self, event: EvalFinished) -> dict[str, KindRate]:
+        """The rate of each kind; empty for a journal without rates of single tasks."""
+        each = int(self._settings.get("eval_group_size", 1))
+        rates: dict[str, list[float]] = {}
+        for task, rate in event.by_task.items():
+            rates.setdefault(self._kinds.get(task, ""), []).append(rate)
+        return {kind: KindRate(fmean(some), each * len(some)) for kind, some in rates.items()}
 
     @property
     def trains(self) -> bool:
@@ -168,13 +222,34 @@ class Ending:
         """The commands that fit an ended run; `name` is the name that finds it."""
         if not self._run:
             return
-        trains = self.trains
-        if trains or not self._finished:
-            more = f" {self._longer()}" if self._finished and self._step else ""
-            yield "next", f"tbtui run --resume {name}{more}"
-        if trains and self._settings.get("engine") != "prime-rl" and self._saved is not None:
-            yield "next", f"tbtui eval {name}" + (" --latest" if self._best is None else "")
-        yield "next", f"tbtui replay {name}"
+        if resume := self.to_resume(name):
+            yield "next", resume
+        if self.trains and self._settings.get("engine") != "prime-rl" and self._saved is not None:
+            yield (
+                "next",
+                to_type("eval", name, *(["--latest"] if self._best is None else [])),
+            )
+        yield "next", to_type("replay", name)
+
+    def to_resume(self, name: str, *settings: str) -> str:
+        """The command that goes on with the run, with these settings; empty where nothing is left
+        to go on with."""
+        if not self._run:  # it was killed before it had begun
+            return to_type("run", "--resume", name, *settings)
+        # Of a single trial nothing is.
+        several = self._eval_tasks * self._settings.get("eval_group_size", 1) > 1
+        if not self.trains and (self._finished or not several):
+            return ""
+        further = [self._longer()] if self._finished and self._step else []
+        named = {each.partition("=")[0] for each in settings}
+        more = [each for each in further if each.partition("=")[0] not in named]
+        return to_type("run", "--resume", name, *more, *settings)
+
+    def to_start_anew(self, run: RunDirectory, *settings: str) -> str:
+        """The command that starts another run like this one, with these settings."""
+        # There is a run of that name already.
+        unnamed = ["run_name=none"] if self._settings.get("run_name") else []
+        return to_type("run", run.config, *unnamed, *settings)
 
     def _longer(self) -> str:
         """The setting that lets a finished run go on."""
@@ -191,6 +266,22 @@ class Ending:
 def name_to_type(run: RunDirectory, logs_dir: Path) -> str:
     """What finds the run in a command: its name in `logs_dir`, else its path."""
     return run.name if run.path.parent == logs_dir.resolve() else str(run.path)
+
+
+def to_resume(run: RunDirectory) -> str:
+    """The command that goes on with a run which is over, from any directory; empty where nothing is
+    left to go on with, or its journal can't be read."""
+    try:
+        return read_ending(run).to_resume(str(run.path))
+    except JournalError:
+        return ""
+
+
+def not_live(run: RunDirectory) -> str:
+    """Says that a run is over, and what can be done with it."""
+    look = f"{run.name} is not live; to look at it: {to_type('replay', run.path)}"
+    resume = to_resume(run)
+    return f"{look}; to go on with it: {resume}" if resume else look
 
 
 def read_ending(run: RunDirectory) -> Ending:

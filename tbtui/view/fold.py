@@ -44,17 +44,27 @@ from tbtui.journal.events import (
     TasksSetAside,
     TasksWeighted,
     TrialFinished,
+    TrialPaused,
     TrialQueued,
+    TrialResumed,
     TurnsValued,
     WorkerLost,
     WorkerRecycled,
     WorkerStarted,
 )
-from tbtui.journal.figures import HeldOut, budget_words, undelivered_words, weight_words
 from tbtui.view.review import signal
+from tbtui.view.sentences import (
+    HeldOut,
+    beginning_missing,
+    budget_words,
+    ends_missing,
+    speed_line,
+    undelivered_words,
+    values_line,
+    weight_words,
+)
 from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView
 from tbtui.view.state import (
-    AlarmView,
     CommandView,
     EvalView,
     GroupView,
@@ -64,15 +74,19 @@ from tbtui.view.state import (
     StepView,
     TaskView,
 )
-from tbtui.view.times import cut_off, note_activity
+from tbtui.view.times import cut_off, evaluation_seconds, leave_out, note_activity
 from tbtui.view.trial_fold import TrialFold
-from tbtui.view.waiting import duration, number_range, verb_words
+from tbtui.view.waiting import alarm_words, duration, number_range, verb_words
 from tbtui.vocabulary import category_of
 
+_JUMP_SEC = 60.0
+"""Between two events of processes that are measured every second; no load of a machine takes as
+long."""
 _TURNING_POINTS = frozenset(
     {
         *(RunPhaseChanged, RunPaused, RunResumed, RunStarted, RunContinued, RunFinished),
         *(PolicyLost, StepStarted, StepFinished, TrialQueued, TrialFinished),
+        *(TrialPaused, TrialResumed),
     }
 )
 """Events after which the run may be doing something else."""
@@ -85,6 +99,10 @@ class Fold:
         self.state = state or RunState()
         self._trials = TrialFold(self.state)
         self._drawn: tuple[tuple[float, int], ...] = ()
+        self._speed_noted = False
+        """Whether the process that runs the run now has one in the notes."""
+        self._worded: set[str] = set()
+        """What earlier versions also wrote into their journals in words."""
 
     def apply_all(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -92,6 +110,7 @@ class Fold:
 
     def apply(self, entry: Entry) -> None:
         state = self.state
+        self._leave_out_jump(entry)
         state.downtime.see(entry)
         state.seq, state.time = entry.seq, entry.time
         state.version = entry.seq
@@ -100,12 +119,26 @@ class Fold:
         if type(entry.event) in _TURNING_POINTS:
             note_activity(state, entry.time)
 
+    def _leave_out_jump(self, entry: Entry) -> None:
+        """Count as nobody's work a time in which nothing ran: the machine slept, or its clock was
+        set forward, or back."""
+        state, event = self.state, entry.event
+        jump = entry.time - state.time
+        if not state.processes or abs(jump) <= _JUMP_SEC or isinstance(event, RunContinued):
+            return
+        if isinstance(event, RunPhaseChanged) and event.phase is RunPhase.STARTING:
+            return  # another process
+        self._trials.leave_out(jump)
+        leave_out(state, entry.time)
+
     def pass_over(self, seq: int) -> None:
         """The events up to number `seq` that were not applied change nothing."""
         self.state.seq = self.state.version = max(self.state.seq, seq)
 
     def _apply(self, event: AnyEvent, now: float) -> None:
         state = self.state
+        if isinstance(event, TrialFinished) and event.trial not in state.trials:
+            self._note(now, "error", beginning_missing(event.trial))
         if self._trials.apply(event, now):
             return
         match event:
@@ -145,8 +178,9 @@ class Fold:
                 )
             case TurnsValued() if not event.parent_run:
                 state.turn_values[event.parent] = event
+                self._word(now, values_line(event))
             case GroupScored():
-                self._group_scored(event)
+                self._group_scored(event, now)
             case ReviewOpened():
                 self._review_opened(event, now)
             case ReviewChanged():
@@ -162,6 +196,9 @@ class Fold:
                 self._consumed(event.metrics)
                 if step := state.step_view(event.step):
                     step.finished_at, step.metrics = now, event.metrics
+                if not self._speed_noted and (speed := speed_line(event.metrics)) is not None:
+                    self._speed_noted = True
+                    self._word(now, speed)
             case EvalFinished():
                 state.held_out_rates = event.by_task
                 self._consumed(event.metrics)
@@ -175,8 +212,9 @@ class Fold:
                         event.by_kind,
                         now,
                         event.pass_at,
-                        HeldOut.of(event).coverage,
+                        HeldOut.of(event),
                         event.metrics,
+                        *evaluation_seconds(state, event.step, now),
                     )
                 )
             case CommandIssued():
@@ -235,7 +273,8 @@ class Fold:
                 state.workers.pop(event.worker, None)
                 self._note(now, "warning", f"worker {event.worker} lost: {event.reason}")
             case Noted():
-                self._note(now, event.level, event.text)
+                if event.text not in self._worded:
+                    self._note(now, event.level, event.text)
             case DemonstrationKept():
                 trial = self.state.trials.get(event.trial)
                 label = trial.label if trial is not None else event.trial
@@ -277,6 +316,7 @@ class Fold:
         state.gpus.clear()
         state.reviews.clear()
         state.processes, state.policy_now, self._drawn = (), None, ()
+        self._speed_noted = False
         state.policy_lost = None
         self._trials.requeue(event.requeued, now)
         where = f"step {event.step}" if event.checkpoint else "the start"
@@ -289,13 +329,9 @@ class Fold:
 
     def _alarm_raised(self, event: AlarmRaised, now: float) -> None:
         state = self.state
-        alarm = AlarmView(event.alarm, event.step, event.text, event.action, now, event.trial)
-        state.alarms.append(alarm)
+        state.alarms.append(event)
         state.alarms_raised += 1
-        led_to = {"warn": "", "pause": "; the run is paused", "halt": "; the run is ended"}
-        self._note(
-            now, "alarm", f"{alarm.words} at step {event.step}: {event.text}{led_to[event.action]}"
-        )
+        self._note(now, "alarm", alarm_words(event))
 
     def _add_group(self, step: int, group: GroupView) -> None:
         self.state.groups[group.group] = group
@@ -310,13 +346,11 @@ class Fold:
             if name.startswith(("tokens/total/", "cost/total", "progress/"))
         }
 
-    def _group_scored(self, event: GroupScored) -> None:
+    def _group_scored(self, event: GroupScored, now: float) -> None:
         state = self.state
         if group := state.groups.get(event.group):
             group.disposition, group.baseline = event.disposition, event.baseline
         step = state.step_view(event.step)
-        if event.disposition == "constant" and step is not None:
-            step.constant_groups += 1
         normalizer = str(state.settings.get("loss_normalizer", "token"))
         signals = {
             name: signal(score.advantage, score.tokens, score.segments, normalizer)
@@ -324,6 +358,9 @@ class Fold:
         }
         if step is not None:
             step.signals[event.group] = sum(signals.values())
+        unended = [name for name in event.trials if (t := state.trials.get(name)) and t.live]
+        if unended:
+            self._note(now, "error", ends_missing(event, unended))
         for name, score in event.trials.items():
             if trial := state.trials.get(name):
                 trial.baseline, trial.advantage = event.baseline, score.advantage
@@ -372,8 +409,8 @@ class Fold:
 
     def _tasks_set_aside(self, event: TasksSetAside, now: float) -> None:
         if event.by == "preflight":
-            self.state.unusable = dict(event.tasks)
-        self.state.unusable |= event.tasks
+            self.state.unusable = {}
+        self.state.unusable |= event.unusable
         if event.by == "trial":
             for task, reason in event.tasks.items():
                 self._note(now, "warning", f"{task} is not tried again: {reason}")
@@ -442,6 +479,10 @@ class Fold:
     def _list(self, command: CommandView) -> None:
         self.state.commands.append(command)
         self.state.commands_listed += 1
+
+    def _word(self, now: float, text: str) -> None:
+        self._worded.add(text)
+        self._note(now, "info", text)
 
     def _note(
         self, now: float, level: Literal["info", "warning", "error", "alarm"], text: str

@@ -10,7 +10,7 @@ from math import inf, sqrt
 from typing import Literal, get_args
 
 from tbtui.journal.events import Disposition
-from tbtui.view.current import active_seconds
+from tbtui.view.current import active_seconds, places
 from tbtui.view.state import GroupView, RunState, TrialView
 from tbtui.view.transcript import Transcript, TurnView
 from tbtui.vocabulary import Purpose, TrialPhase
@@ -41,13 +41,22 @@ type GroupKey = tuple[Purpose, int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class TrialGroup:
-    """The shown trials of one group, each in its lasting place."""
+    """All trials of one group, each in its lasting place: its figures are of them, whichever a
+    filter lists."""
 
     key: GroupKey
     name: str
     trials: tuple[TrialView, ...]
     scored: GroupView | None = None
     """None: no step has announced it, as of evaluations."""
+    dimmed: frozenset[str] = frozenset()
+    """Those that are not listed."""
+
+    @property
+    def listed(self) -> tuple[TrialView, ...]:
+        if not self.dimmed:
+            return self.trials
+        return tuple(trial for trial in self.trials if trial.trial not in self.dimmed)
 
     @property
     def step(self) -> int:
@@ -96,7 +105,7 @@ class TrialGroup:
     def slowest(self) -> TrialView | None:
         """The trial that holds the group up: one that somebody holds, else the running one that
         was started first; None: none is running."""
-        held = [t for t in self.trials if t.live and (t.paused or t.pending)]
+        held = [t for t in self.trials if t.live and (t.hold.paused or t.pending)]
         running = [t for t in self.trials if t.live and t.started_at is not None]
         return min(held or running, key=lambda t: t.started_at or inf, default=None)
 
@@ -110,23 +119,42 @@ def standard_deviation(rewards: Sequence[float]) -> float | None:
 
 
 def grouped(trials: Iterable[TrialView], state: RunState) -> list[TrialGroup]:
-    """The groups of these trials, in the order in which their first trials come.
+    """The groups of these trials, whole, in the order in which their first trials come.
 
     The trials of an evaluation that tries each task once are one group, `HELD_OUT`.
     """
-    members: dict[GroupKey, list[TrialView]] = {}
+    listed: dict[GroupKey, list[TrialView]] = {}
     for trial in trials:
-        key = (trial.purpose, trial.step, trial.group, trial.task)
-        members.setdefault(key, []).append(trial)
+        listed.setdefault(_key(trial), []).append(trial)
+    batches = {(key[0], key[1]) for key in listed}
+    known = state.trials
+    names = (name for name, each in known.items() if (each.purpose, each.step) in batches)
+    members: dict[GroupKey, list[TrialView]] = {key: [] for key in listed}
+    for name in places(names, known):
+        members.setdefault(_key(known[name]), []).append(known[name])
     repeated = {key[1] for key, some in members.items() if key[0] == "eval" and len(some) > 1}
-    groups: dict[GroupKey, list[TrialView]] = {}
+    groups: dict[GroupKey, tuple[list[TrialView], list[TrialView]]] = {}
     for key, some in members.items():
         once = key[0] == "eval" and key[1] not in repeated
-        groups.setdefault(("eval", key[1], "", "") if once else key, []).extend(some)
-    return [
-        TrialGroup(key, _name(key, some), tuple(some), state.groups.get(key[2]))
-        for key, some in groups.items()
-    ]
+        if once or key in listed:
+            shown, whole = groups.setdefault(("eval", key[1], "", "") if once else key, ([], []))
+            shown += listed.get(key, ())
+            whole += some
+    return [_group(key, *some, state) for key, some in groups.items()]
+
+
+def _key(trial: TrialView) -> GroupKey:
+    return trial.purpose, trial.step, trial.group, trial.task
+
+
+def _group(
+    key: GroupKey, listed: Sequence[TrialView], places: Sequence[TrialView], state: RunState
+) -> TrialGroup:
+    names, known = ({trial.trial for trial in some} for some in (listed, places))
+    # An earlier attempt has no place any more, and may be listed all the same.
+    trials = (*places, *(trial for trial in listed if trial.trial not in known))
+    scored, dimmed = state.groups.get(key[2]), frozenset(known - names)
+    return TrialGroup(key, _name(key, trials), trials, scored, dimmed)
 
 
 def _name(key: GroupKey, trials: Sequence[TrialView]) -> str:
@@ -163,7 +191,7 @@ def _slow(state: RunState) -> float:
 def _attention_rank(group: TrialGroup, slow: float, now: float) -> int:
     """What may need somebody first, then what is odd, costly, alive, waits, is over."""
     live = [trial for trial in group.trials if trial.live]
-    if any(trial.paused or trial.pending for trial in live):
+    if any(trial.hold.paused or trial.pending for trial in live):
         return 0
     if any(trial.infrastructure for trial in group.trials):
         return 1
@@ -177,7 +205,7 @@ def _attention_rank(group: TrialGroup, slow: float, now: float) -> int:
 
 def _state_rank(trial: TrialView) -> tuple[int, float]:
     """What may need somebody first, then what runs, what waits, what is over."""
-    if trial.live and (trial.paused or trial.pending):
+    if trial.live and (trial.hold.paused or trial.pending):
         rank = 0
     elif trial.live:
         rank = 2 if trial.phase is TrialPhase.QUEUED else 1

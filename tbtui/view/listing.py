@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tbtui.view.groups import ORDERS, GroupKey, Order, TrialGroup, grouped, ordered
-from tbtui.view.state import RECENT_REWARDS, RunState, TrialView
+from tbtui.view.state import RunState, TrialView
 from tbtui.view.waiting import doing
 from tbtui.vocabulary import TrialPhase, category_of
 
@@ -111,7 +111,7 @@ class Listing:
             elif selected is not None and any(each.trial == selected for each in trials):
                 self._kept, self._under = selected, self.filter
         groups = self._in_order(grouped(trials, state), state, selected, now)
-        return [trial for group in groups for trial in group.trials]
+        return [trial for group in groups for trial in group.listed]
 
     def _in_order(
         self, groups: list[TrialGroup], state: RunState, selected: str | None, now: float
@@ -144,8 +144,9 @@ class Listing:
             named = [trial for trial in state.trials.values() if trial.trial in only.trials]
             return self._matching(named, state)
         if self.filter.rewards is not None:
-            self.earlier = True
-            return self._matching(rewarded(state), state)
+            of_step = rewarded(state)
+            self.earlier = not any(trial in current for trial in of_step)
+            return self._matching(of_step, state)
         trials = self._matching(current, state)
         if not trials and (self.filter.task or self.filter.kind or self.filter.dataset):
             self.earlier = True
@@ -180,18 +181,17 @@ def _holds(group: TrialGroup, trial: str) -> bool:
 
 
 def rewarded(state: RunState) -> list[TrialView]:
-    """The latest trials that have a part in training, the last to finish last: those that the
-    reward histogram counts, as far as they are kept."""
-    scored = [
+    """The trials that the reward histogram counts, as far as they are kept."""
+    if (step := state.rewarded_step()) is None:
+        return []
+    return [
         trial
         for trial in state.trials.values()
-        if trial.purpose == "train"
+        if (trial.purpose, trial.step) == ("train", step.step)
         and trial.finished_at is not None
         and trial.reward is not None
         and trial.left_out is None
     ]
-    scored.sort(key=lambda trial: trial.finished_at or 0.0)
-    return scored[-RECENT_REWARDS:]
 
 
 def kind_of(trial: TrialView, state: RunState) -> str:

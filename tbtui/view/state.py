@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Literal, get_args
 
+from tbtui.findings import Unusable
 from tbtui.journal.events import (
+    AlarmRaised,
     Disposition,
     Estimate,
     ForksStarted,
@@ -26,11 +28,12 @@ from tbtui.journal.events import (
     TurnsValued,
 )
 from tbtui.journal.figures import Downtime, planned_steps
+from tbtui.journal.hold import RUNNING, Hold
 from tbtui.outcomes import INFRASTRUCTURE, Outcome
 from tbtui.view.lanes import LaneRecord
+from tbtui.view.sentences import HeldOut
 from tbtui.view.server import PolicyLostView, PolicyView
 from tbtui.vocabulary import (
-    AlarmName,
     CommandVerb,
     OutageKind,
     Purpose,
@@ -49,15 +52,18 @@ RECENT_DURATIONS = 64
 TASK_DURATIONS = 16
 
 Spending = Literal[
-    "queue", "build", "setup", "sampling", "commands", "paused", "verifying", "teardown"
+    "queue", "build", "setup", "sampling", "commands", "delayed", "paused", "verifying", "teardown"
 ]
 """What a trial's wall time goes to, in the order of a trial's life; named as in PhaseSeconds."""
 SPENDINGS: tuple[Spending, ...] = get_args(Spending)
+COLOURED_SPENDINGS: tuple[Spending, ...] = tuple(each for each in SPENDINGS if each != "delayed")
+"""Those that a theme has a colour for: to be delayed is to wait, as in the queue."""
 
 Activity = Literal[
     "starting", "sampling", "waiting", "reviewing", "training", "saving", "evaluating", "paused"
 ]
-"""`waiting`: for the last quarter of a step's trials, or for a policy that was lost."""
+"""`waiting`: for the last quarter of a step's trials, or for a policy that was lost; `paused`: the
+run is, or all trials at work of the batch that it goes on with are."""
 ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
 
 LeftOut = Literal["infrastructure", "masked", "cancelled", "excluded", "retried"]
@@ -75,7 +81,8 @@ class TrialView:
     step: int
     purpose: Purpose
     attempt: int
-    budget_sec: float
+    budget_sec: float | None
+    """0: not reported; None: no limit."""
     queued_at: float
     phase: TrialPhase = TrialPhase.QUEUED
     phase_since: float = 0.0
@@ -88,11 +95,7 @@ class TrialView:
     """The model has answered in this turn, and the agent has not yet gone on: a pace holds it."""
     held_since: float | None = None
     """Since when a pace holds it, with its clocks stopped."""
-    paused: bool = False
-    frozen: bool = False
-    """Paused within a turn, with the sandbox's processes stopped."""
-    typist: str = ""
-    """Who types in its terminal now, while it is paused."""
+    hold: Hold = RUNNING
     touched: bool = False
     """A person has typed in its terminal, or written to its agent."""
     parent: str = ""
@@ -112,6 +115,10 @@ class TrialView:
     """Ids of its completions, by turn."""
     last_text: str = ""
     """The newest completion."""
+    writing: str = ""
+    """What the model has written of the answer that is under way."""
+    drawn: int = 0
+    """Tokens of that."""
     last_command: str = ""
     """The newest keystrokes, on one line."""
     completion_tokens: int = 0
@@ -297,8 +304,9 @@ class StepView:
     groups: list[str] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     """Rewards of the trials that have a part in training."""
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    """How those ended."""
     left_out: Counter[LeftOut] = field(default_factory=Counter)
-    constant_groups: int = 0
     queued: int = 0
     """Attempts at its trials so far."""
     ended: int = 0
@@ -322,6 +330,19 @@ class Stretch:
     since: float
     until: float | None = None
     """None: it goes on."""
+    paced: bool = False
+    """A pace held trials meanwhile: it says nothing of how long such work takes."""
+
+    @property
+    def work(self) -> bool:
+        """Whether its time is what the run takes: no start, pause, review or pace."""
+        return self.activity not in _RESTS and not self.paced
+
+    def seconds(self, now: float) -> float:
+        return max(0.0, (now if self.until is None else self.until) - self.since)
+
+
+_RESTS: frozenset[Activity] = frozenset({"starting", "reviewing", "paused"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,27 +356,13 @@ class EvalView:
     time: float
     pass_at: dict[int, Estimate] = field(default_factory=dict)
     """k -> share of tasks that k attempts solve at least once."""
-    coverage: str = ""
-    """What the rate is of, where not all tasks could be scored."""
+    held_out: HeldOut | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     """What it consumed, and what the run had consumed with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlarmView:
-    """An alarm: training looked wrong at a step."""
-
-    alarm: AlarmName
-    step: int
-    text: str
-    action: Literal["warn", "pause", "halt"]
-    time: float
-    trial: str = ""
-    """That raised it, where it was one alone."""
-
-    @property
-    def words(self) -> str:
-        return self.alarm.replace("_", " ")
+    seconds: float | None = None
+    """Seconds of its own work; None: not known, because a pace held it."""
+    worked_sec: float = 0.0
+    """Seconds of the whole run's work, up to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +420,8 @@ class RunState:
     environment_reason: str = ""
     tasks_dir: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    thinks: bool = False
+    """An answer has had thinking."""
     phase: RunPhase = RunPhase.STARTING
     phase_since: float = 0.0
     phase_detail: str = ""
@@ -440,6 +449,8 @@ class RunState:
     steps: deque[StepView] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     timeline: deque[Stretch] = field(default_factory=lambda: deque(maxlen=MAX_STRETCHES))
     """What the run did when, without gaps but those between its processes."""
+    worked_sec: float = 0.0
+    """Seconds of work in the stretches that have ended."""
     lanes: LaneRecord = field(default_factory=LaneRecord)
     """What the sampler and the trainer did when."""
     evals: list[EvalView] = field(default_factory=list)
@@ -452,7 +463,7 @@ class RunState:
     first."""
     unseen: TaskBelief | None = None
     """What is believed of tasks that have had no group."""
-    unusable: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, Unusable] = field(default_factory=dict)
     """Task -> why no trial of it starts."""
     held_out_rates: dict[str, float] = field(default_factory=dict)
     """Task -> pass rate in the latest evaluation, if that has scored it."""
@@ -472,7 +483,7 @@ class RunState:
     engine_lag_ms: float = 0.0
     gpus: dict[str, GpusMeasured] = field(default_factory=dict)
     """By machine, in the order they were first heard of."""
-    alarms: deque[AlarmView] = field(default_factory=lambda: deque(maxlen=MAX_ALARMS))
+    alarms: deque[AlarmRaised] = field(default_factory=lambda: deque(maxlen=MAX_ALARMS))
     alarms_raised: int = 0
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     notes_made: int = 0
@@ -491,7 +502,10 @@ class RunState:
 
     def seconds(self, now: float) -> float:
         """Seconds since its start, without the time in which no process ran it."""
-        return 0.0 if self.started_at is None else now - self.started_at - self.downtime.seconds
+        if self.started_at is None:
+            return 0.0
+        # A machine's clock may be set back.
+        return max(0.0, now - self.started_at - self.downtime.seconds)
 
     @property
     def max_steps(self) -> int:
@@ -518,6 +532,13 @@ class RunState:
         """The metric's value in the last finished step that has it."""
         finished = (step for step in reversed(self.steps) if name in step.metrics)
         return next((step.metrics[name] for step in finished), None)
+
+    def rewarded_step(self) -> StepView | None:
+        """The step whose rewards are shown: the one that is trained next, once a trial of it has
+        ended; until then the one before."""
+        finished = (step for step in reversed(self.steps) if step.finished_at is not None)
+        steps = chain(self.open_steps()[:1], finished)
+        return next((s for s in steps if s.rewards or any(s.left_out.values())), None)
 
     def live_trials(self) -> list[TrialView]:
         return [trial for trial in self.trials.values() if trial.live]

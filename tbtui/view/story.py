@@ -12,7 +12,7 @@ from itertools import groupby
 
 from tbtui.journal.events import TrialFinished
 from tbtui.outcomes import Outcome
-from tbtui.terminal import without_escapes
+from tbtui.terminal import both_ends, without_escapes
 from tbtui.view.prompt import named_files
 from tbtui.view.shell_actions import CHANGES, LOOKS, Action, actions
 from tbtui.view.transcript import PERSON, TO_AGENT, Transcript, TurnView
@@ -77,7 +77,7 @@ def tell(transcript: Transcript, instruction: str = "") -> Story:
     return Story(
         _clipped(_one_line(tried), _PART + _NAME),
         _clipped(_one_line(_turned(turns, parsed)), _PART),
-        _clipped(_one_line(_ended(finished, turns)), _PART),
+        both_ends(_one_line(_ended(finished, turns)), _PART),
     )
 
 
@@ -97,7 +97,8 @@ def _tried(did: Sequence[Action], commands: Sequence[str], turns: Sequence[TurnV
         answers = sum(1 for turn in turns if turn.text or turn.ended_at)
         if answers and not any(map(_in_terminus_form, turns)):
             # A program's own answers, of which only calls of tools can be read.
-            return f"{answers} answer{'s' * (answers > 1)}, no tool call"
+            which = "turn 1" if answers == 1 else f"turns 1 to {answers}"
+            return f"{which} answered, nothing run"
         return "no command" if answers else ""
     if not did:
         typed = next((keys.strip() for keys in commands if keys.strip()), "")

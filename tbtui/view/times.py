@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 
 from tbtui.journal.events import PhaseSeconds
 from tbtui.view.current import active_seconds, awaited
@@ -38,7 +37,7 @@ _SPENDING: dict[TrialPhase, Spending] = {
 def spending_of(phase: TrialPhase, detail: str) -> Spending:
     """What the time of a phase counts as; set-up is distinguished by its detail."""
     if phase is TrialPhase.SETUP:
-        return "build" if detail == "sandbox" else "setup"
+        return "build" if detail.partition(":")[0] == "sandbox" else "setup"
     return _SPENDING[phase]
 
 
@@ -93,6 +92,7 @@ def _measured(seconds: PhaseSeconds) -> dict[Spending, float]:
         "setup": seconds.setup,
         "sampling": seconds.sampling,
         "commands": seconds.commands,
+        "delayed": seconds.delayed,
         "paused": seconds.paused,
         "verifying": seconds.verifying,
         "teardown": seconds.teardown,
@@ -121,9 +121,8 @@ def step_times(stretches: deque[Stretch], now: float, latest: int) -> list[StepT
             break
         if stretch.until is None:
             live = stretch.step
-        seconds = (now if stretch.until is None else stretch.until) - stretch.since
         spent = steps.setdefault(stretch.step, {})
-        spent[stretch.activity] = spent.get(stretch.activity, 0.0) + max(0.0, seconds)
+        spent[stretch.activity] = spent.get(stretch.activity, 0.0) + stretch.seconds(now)
     return [
         StepTimes(step, {name: spent[name] for name in ACTIVITIES if name in spent}, step == live)
         for step, spent in sorted(steps.items())
@@ -138,8 +137,35 @@ def note_activity(state: RunState, now: float) -> None:
         if doing == (open_stretch.activity, open_stretch.step):
             return
         open_stretch.until = now
+        state.worked_sec += open_stretch.seconds(now) if open_stretch.work else 0.0
     if doing is not None:
         state.timeline.append(Stretch(*doing, now))
+
+
+def leave_out(state: RunState, until: float) -> None:
+    """What the run has done since its last event is no part of a stretch; `until` may be before."""
+    if not state.timeline or (doing := state.timeline[-1]).until is not None:
+        return
+    doing.until = state.time
+    state.worked_sec += doing.seconds(until) if doing.work else 0.0
+    state.timeline.append(Stretch(doing.activity, doing.step, until, paced=doing.paced))
+
+
+def evaluation_seconds(state: RunState, step: int, now: float) -> tuple[float | None, float]:
+    """Seconds of work of an evaluation that ends now, and of the run up to now.
+
+    None for the evaluation's: a pace has held its trials.
+    """
+    own = []
+    for stretch in reversed(state.timeline):
+        if stretch.step != step or stretch.activity not in ("evaluating", "paused"):
+            break
+        if stretch.activity == "evaluating":
+            own.append(stretch)
+    open_ones = [each for each in own if each.until is None and each.work]
+    worked = state.worked_sec + sum(each.seconds(now) for each in open_ones)
+    paced = any(each.paced for each in own)
+    return None if paced or not own else sum(each.seconds(now) for each in own), worked
 
 
 def cut_off(state: RunState, gaps: Iterable[tuple[float, float]]) -> None:
@@ -149,7 +175,9 @@ def cut_off(state: RunState, gaps: Iterable[tuple[float, float]]) -> None:
             if stretch.until is not None and stretch.until <= since:
                 break
             if stretch.since < until:
+                before = stretch.seconds(since) if stretch.until is not None else 0.0
                 stretch.until = max(since, stretch.since)
+                state.worked_sec += stretch.seconds(since) - before if stretch.work else 0.0
 
 
 def _doing(state: RunState) -> tuple[Activity, int] | None:
@@ -173,11 +201,26 @@ def _doing(state: RunState) -> tuple[Activity, int] | None:
             step = under_way[0].step if under_way else state.step + 1
             last_ones = bool(under_way) and _last_ones(under_way[0])
             activity = "waiting" if last_ones else "sampling"
-    if state.paused:
+    if state.paused or _held(state):
         activity = "paused"
     elif state.policy_lost is not None:
         activity = "waiting"
     return activity, step
+
+
+def _held(state: RunState) -> bool:
+    """Whether people hold all the trials at work of the batch that the run goes on with."""
+    batch = awaited(state)
+    if batch is None or state.phase not in (RunPhase.SAMPLING, RunPhase.EVALUATING):
+        return False
+    at_work = [
+        trial.hold.paused
+        for trial in state.trials.values()
+        if trial.finished_at is None
+        and trial.started_at is not None
+        and (trial.step, trial.purpose) == batch
+    ]
+    return bool(at_work) and all(at_work)
 
 
 def _last_ones(step: StepView) -> bool:
@@ -252,10 +295,6 @@ def _with_earlier_attempts(trial: TrialView, state: RunState, now: float) -> dic
 
 _ENOUGH = 2
 """Trials of the same task that say more than all trials do."""
-_LATEST_STEPS = 8
-"""Finished steps that a forecast is made from, at most."""
-_RESTS: frozenset[Activity] = frozenset({"starting", "paused"})
-"""What is no part of a step's work."""
 
 
 def remaining_sec(trial: TrialView, state: RunState, now: float) -> float | None:
@@ -274,39 +313,12 @@ def remaining_sec(trial: TrialView, state: RunState, now: float) -> float | None
     if not longer:
         return None
     expected = sum(longer) / len(longer) - elapsed
-    if trial.phase in (TrialPhase.VERIFYING, TrialPhase.TEARDOWN) or trial.budget_sec <= elapsed:
+    budget = trial.budget_sec
+    if trial.phase in (TrialPhase.VERIFYING, TrialPhase.TEARDOWN):
         return expected
-    return min(expected, trial.budget_sec - elapsed)
-
-
-def run_remaining_sec(state: RunState, now: float) -> float | None:
-    """Seconds until the last step is expected to end; None: nobody knows, or the run rests.
-
-    A step to come takes the median of the latest finished ones, and its share of what evaluations
-    have taken; what the step under way has had already is taken off.
-    """
-    if state.status is not None or state.paused or not state.max_steps:
-        return None
-    finished = {step.step for step in list(state.steps)[-_LATEST_STEPS:] if step.finished_at}
-    if not finished:
-        return None
-    work = dict.fromkeys(finished, 0.0)
-    evaluating = under_way = 0.0
-    for stretch in reversed(state.timeline):
-        if stretch.step < min(finished):
-            break  # the cost does not grow with the run
-        seconds = (now if stretch.until is None else stretch.until) - stretch.since
-        if stretch.activity == "evaluating":
-            evaluating += seconds if stretch.step in work else 0.0
-        elif stretch.activity in _RESTS:
-            continue
-        elif stretch.step in work:
-            work[stretch.step] += seconds
-        elif stretch.step > max(finished):
-            under_way += seconds
-    each = median(work.values()) + evaluating / len(work)
-    left = each * (state.max_steps - state.step)
-    return left - min(under_way, each) if left > 0 else None
+    if budget is None or budget <= elapsed:
+        return expected
+    return min(expected, budget - elapsed)
 
 
 def _longer(durations: Iterable[Duration], turns: int, seconds: float) -> list[float]:
@@ -339,7 +351,9 @@ class Outlook:
         estimates it is the oldest first. What is still queued comes last, what is paused not at
         all. Trials that are sampled ahead, for a later step, come after all of those.
         """
-        live = (trial for trial in self.state.trials.values() if trial.live and not trial.paused)
+        live = (
+            trial for trial in self.state.trials.values() if trial.live and not trial.hold.paused
+        )
         first = awaited(self.state)
 
         def wait(trial: TrialView) -> tuple[bool, bool, bool, float, float]:

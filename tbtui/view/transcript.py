@@ -17,6 +17,7 @@ from tbtui.journal.events import (
     ForksStarted,
     HumanMessaged,
     HumanTyped,
+    SideCall,
     ToolUse,
     TrialFinished,
     TrialQueued,
@@ -25,6 +26,7 @@ from tbtui.journal.events import (
     TurnParsed,
     TurnSampled,
     TurnStarted,
+    TurnWriting,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -43,7 +45,15 @@ class TurnView:
     started_at: float
     purpose: str = "turn"
     """Else the call is no turn of the main agent: a step of summarising its history."""
+    side: bool = False
+    """It has no tools, beside a conversation that has them: a title, a summary, a check."""
     sample: int | None = None
+    prompt: str = ""
+    """What was new in its prompt, as text."""
+    writing: str = ""
+    """What the model has written before the answer is whole."""
+    drawn: int = 0
+    """The tokens of that."""
     thinking: str = ""
     """What came before the text, between marks of its own."""
     text: str = ""
@@ -89,6 +99,8 @@ class Transcript:
     finished: TrialFinished | None = None
     seq: int = 0
     """The last event's."""
+    _sides: set[int] = field(default_factory=set)
+    """Turns beside the agent's conversation, which may not have begun."""
 
     @property
     def least_likely(self) -> int | None:
@@ -113,9 +125,15 @@ class Transcript:
             self.seq = entry.seq
             match entry.event:
                 case TurnStarted() as event:
-                    self.turns.append(TurnView(event.turn, entry.time, event.purpose))
+                    started = TurnView(event.turn, entry.time, event.purpose, prompt=event.prompt)
+                    started.side = event.turn in self._sides
+                    self.turns.append(started)
+                case TurnWriting() as event if turn := self._turn(event.turn):
+                    turn.writing = turn.writing * bool(event.before) + event.text
+                    turn.drawn = event.before + event.tokens
                 case TurnSampled() as event if turn := self._turn(event.turn, event.purpose):
                     turn.sample, turn.text = event.sample, event.text
+                    turn.writing = ""
                     turn.thinking, turn.tool_calls = event.thinking, event.tool_calls
                     turn.prompt_tokens = event.prompt_tokens
                     turn.cached_tokens = event.cached_tokens
@@ -129,6 +147,10 @@ class Transcript:
                 case TurnObserved() as event if turn := self._turn(event.turn):
                     turn.observation, turn.command_seconds = event.observation, event.seconds
                     turn.ended_at = entry.time
+                case SideCall() as event:
+                    self._sides.add(event.turn)
+                    for each in self.turns:
+                        each.side = each.turn in self._sides
                 case (HumanTyped() | HumanMessaged()) as event:
                     self._typed(event, entry.time)
                 case TrialFinished() as event:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import islice
 
 from tbtui.journal.events import (
     AnyEvent,
@@ -29,7 +28,9 @@ from tbtui.journal.events import (
     TurnParsed,
     TurnSampled,
     TurnStarted,
+    TurnWriting,
 )
+from tbtui.journal.hold import ENDED, FROZEN, PAUSED, RUNNING, typed_in
 from tbtui.view.current import active_seconds, batches_under_way
 from tbtui.view.state import (
     MAX_FINISHED_TRIALS,
@@ -41,7 +42,7 @@ from tbtui.view.state import (
     TrialView,
 )
 from tbtui.view.times import spend, spending_of
-from tbtui.vocabulary import is_paced
+from tbtui.vocabulary import Purpose, is_paced
 
 
 def _release(trial: TrialView, now: float) -> None:
@@ -49,6 +50,11 @@ def _release(trial: TrialView, now: float) -> None:
     if trial.held_since is not None:
         trial.paused_sec += now - trial.held_since
         trial.held_since = None
+
+
+def _together(trial: TrialView) -> tuple[int, Purpose, str]:
+    """The same for trials whose figures are shown as one."""
+    return trial.step, trial.purpose, "" if trial.purpose == "eval" else trial.group
 
 
 class TrialFold:
@@ -71,6 +77,11 @@ class TrialFold:
             case TurnStarted():
                 if trial := self._state.trials.get(event.trial):
                     trial.turn = event.turn
+                    trial.writing, trial.drawn = "", 0
+            case TurnWriting():
+                if trial := self._state.trials.get(event.trial):
+                    trial.writing = trial.writing * bool(event.before) + event.text
+                    trial.drawn = event.before + event.tokens
             case TurnSampled():
                 self._sampled(event, now)
             case TurnParsed():
@@ -80,22 +91,14 @@ class TrialFold:
                 pass
             case TrialFinished():
                 self._finished(event, now)
-            case TrialPaused():
-                self._paused(event, now)
-            case TrialResumed():
-                self._resumed(event, now)
-            case TrialTakenOver():
-                if trial := self._state.trials.get(event.trial):
-                    trial.typist = event.actor
+            case TrialPaused() | TrialResumed() | TrialTakenOver() | TrialGivenBack():
+                self._held(event, now)
             case HumanTyped() | HumanMessaged():
                 if trial := self._state.trials.get(event.trial):
                     trial.touched = True
             case TrialForked():
                 if trial := self._state.trials.get(event.trial):
                     trial.forked = event
-            case TrialGivenBack():
-                if trial := self._state.trials.get(event.trial):
-                    trial.typist = ""
             case TrialTraced():
                 self._traced(event)
             case TrialRetried():
@@ -119,6 +122,14 @@ class TrialFold:
                 trial.started_at = None
                 trial.spent.clear()
                 trial.spent_until = now
+
+    def leave_out(self, seconds: float) -> None:
+        """Count so many seconds, which may be negative, as no work of the trials under way."""
+        for trial in self._state.live_trials():
+            trial.spent_until += seconds
+            # A pause that is under way is left out as a whole when it ends.
+            if not trial.hold.paused and trial.held_since is None:
+                trial.paused_sec += seconds
 
     def _queued(self, event: TrialQueued, now: float) -> None:
         state = self._state
@@ -150,19 +161,25 @@ class TrialFold:
         self._drop_old_trials()
 
     def _drop_old_trials(self) -> None:
+        """Drop the oldest trials with all of their groups: what is left of one would be counted as
+        if it were all of it. An evaluation, which may try each task once, is one group here."""
         trials = self._state.trials
         surplus = len(trials) - MAX_FINISHED_TRIALS
         if surplus <= 0:
             return
         # Those of batches under way are counted, and shown whole.
         kept = batches_under_way(self._state)
-        old = (
-            name
-            for name, trial in trials.items()
+        over = [
+            trial
+            for trial in trials.values()
             if not trial.live and (trial.step, trial.purpose) not in kept
-        )
-        for name in list(islice(old, surplus)):
-            group = self._state.groups.get(trials.pop(name).group)
+        ]
+        dropped = {_together(trial) for trial in over[:surplus]}
+        for trial in over:
+            if _together(trial) not in dropped:
+                continue
+            del trials[trial.trial]
+            group = self._state.groups.get(trial.group)
             if group and not any(member in trials for member in group.trials):
                 self._state.groups.pop(group.group)
 
@@ -174,7 +191,7 @@ class TrialFold:
         _release(trial, now)
         trial.phase, trial.detail = event.phase, event.detail
         trial.answered = False
-        if not trial.paused:
+        if not trial.hold.paused:
             trial.phase_since = now
             spend(trial, spending_of(event.phase, event.detail), now)
 
@@ -183,10 +200,14 @@ class TrialFold:
             return
         if self._state.settings.get("pace_sec") and is_paced(trial.step, trial.purpose):
             trial.held_since = now
-            spend(trial, "paused", now)
+            spend(trial, "delayed", now)
+            if self._state.timeline:
+                self._state.timeline[-1].paced = True
         trial.turn = event.turn
         trial.answered = True
+        trial.writing, trial.drawn = "", 0
         trial.last_text = event.text
+        self._state.thinks |= bool(event.thinking)
         trial.completion_tokens += event.completion_tokens
         if event.sample is not None and event.mean_logprob is not None:
             trial.samples.append(event.sample)
@@ -200,23 +221,30 @@ class TrialFold:
         if event.commands:
             trial.last_command = " ".join(command.keystrokes.strip() for command in event.commands)
 
-    def _paused(self, event: TrialPaused, now: float) -> None:
-        if not (trial := self._state.trials.get(event.trial)):
+    def _held(
+        self, event: TrialPaused | TrialResumed | TrialTakenOver | TrialGivenBack, now: float
+    ) -> None:
+        if not (trial := self._state.trials.get(event.trial)) or not trial.live:
             return
-        trial.frozen = event.frozen
-        _release(trial, now)
-        if not trial.paused:
-            trial.paused, trial.phase_since = True, now
-            spend(trial, "paused", now)
-
-    def _resumed(self, event: TrialResumed, now: float) -> None:
-        if not (trial := self._state.trials.get(event.trial)) or not trial.paused:
+        before = trial.hold
+        match event:
+            case TrialPaused():
+                trial.hold = FROZEN if event.frozen else PAUSED
+            case TrialResumed():
+                trial.hold = RUNNING
+            case TrialTakenOver():
+                trial.hold = typed_in(event.actor)
+            case TrialGivenBack() if before.typist:
+                trial.hold = PAUSED
+        if trial.hold.paused:
+            _release(trial, now)
+        if trial.hold.paused == before.paused:
             return
-        trial.paused = trial.frozen = False
-        trial.typist = ""
-        trial.paused_sec += now - trial.phase_since
+        if before.paused:
+            trial.paused_sec += now - trial.phase_since
         trial.phase_since = now
-        spend(trial, spending_of(trial.phase, trial.detail), now)
+        spending = "paused" if trial.hold.paused else spending_of(trial.phase, trial.detail)
+        spend(trial, spending, now)
 
     def _finished(self, event: TrialFinished, now: float) -> None:
         state = self._state
@@ -224,11 +252,11 @@ class TrialFold:
         if not (trial := state.trials.get(event.trial)):
             return
         _release(trial, now)
-        if trial.paused:
+        if trial.hold.paused:
             trial.paused_sec += now - trial.phase_since
         spend(trial, "teardown", now)
         trial.phase, trial.phase_since, trial.finished_at = TrialPhase.FINISHED, now, now
-        trial.paused, trial.frozen, trial.typist, trial.pending = False, False, "", ""
+        trial.hold, trial.pending = ENDED, ""
         trial.outcome, trial.reason = event.outcome, event.reason
         trial.verdict, trial.reward = event.verdict, event.reward
         trial.turn, trial.seconds = event.turns, event.seconds
@@ -259,8 +287,8 @@ class TrialFold:
         self._count(trial)
 
     def _remember_duration(self, trial: TrialView, seconds: PhaseSeconds, now: float) -> None:
-        # Where its phases were passed over, what it says itself is as good.
-        active = seconds.active if trial.started_at is None else active_seconds(trial, now)
+        # What was measured where it ran knows nothing of clocks that are set.
+        active = seconds.active or active_seconds(trial, now)
         if active <= 0:
             return
         duration = Duration(trial.turn, active)
@@ -325,6 +353,7 @@ class TrialFold:
             state.rewarded.append((trial.trial, trial.reward))
             if step is not None:
                 step.rewards.append(trial.reward)
+                step.outcomes.update([trial.outcome] if trial.outcome is not None else ())
 
     def _uncount(self, trial: TrialView) -> None:
         """Take back what `_count` did."""
@@ -342,6 +371,7 @@ class TrialFold:
                 state.rewarded.remove(counted)
             if step is not None and trial.reward in step.rewards:
                 step.rewards.remove(trial.reward)
+                step.outcomes.subtract([trial.outcome] if trial.outcome is not None else ())
 
     def _step_of(self, trial: TrialView) -> StepView | None:
         return self._state.step_view(trial.step)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
+from tbtui.findings import Finding, Rule
 from tbtui.journal.commands import RUN
-from tbtui.outcomes import ADVICE, Outcome
-from tbtui.view.current import awaited
+from tbtui.journal.events import AlarmRaised
+from tbtui.outcomes import Outcome, advice
+from tbtui.view.current import active_seconds, awaited
 from tbtui.view.server import PolicyLostView
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.times import Outlook, remaining_sec, time_left
@@ -36,6 +36,12 @@ def verb_words(verb: str) -> str:
     return verb.replace("_", " ")
 
 
+def alarm_words(alarm: AlarmRaised) -> str:
+    """`no signal at step 12: no group taught anything for 5 steps; the run is paused`."""
+    led_to = {"warn": "", "pause": "; the run is paused", "halt": "; the run ends"}
+    return f"{alarm.alarm.words} at step {alarm.step}: {alarm.text}{led_to[alarm.action]}"
+
+
 def duration(seconds: float) -> str:
     """Seconds as `4s`, `3m12s`, `2h05m`."""
     whole = max(0, int(seconds))
@@ -52,7 +58,7 @@ def number_range(steps: Sequence[int]) -> str:
 
 
 def step_of(step: int, most: int) -> str:
-    """`step 3 of 10`; `step 3` where nobody knows how many there will be."""
+    """`step 3 of 10`; `step 3` where their number isn't known."""
     return f"step {step} of {most}" if most else f"step {step}"
 
 
@@ -71,15 +77,15 @@ def doing(trial: TrialView) -> str:
     """What one trial is doing: `turn 5, acting`."""
     if trial.outcome is not None:
         return str(trial.outcome).replace("_", " ")
-    if trial.typist:
-        return "taken over"
-    if trial.paused:
-        return "frozen" if trial.frozen else "paused"
+    if trial.hold.paused:
+        return "taken over" if trial.hold.typist else trial.hold.state
     if trial.armed:
         return "pauses at its first turn"
     word = _DOING[trial.phase]
     if trial.phase is TrialPhase.MODEL and trial.answered:
         word = "about to act"
+    elif trial.phase is TrialPhase.MODEL and trial.drawn:
+        word = f"the model writes: {trial.drawn:,} token{'s' * (trial.drawn != 1)}"
     return (
         f"turn {trial.turn}, {word}"
         if trial.turn and trial.phase is not TrialPhase.QUEUED
@@ -137,8 +143,8 @@ def held_by_people(state: RunState) -> list[TrialView]:
         return []
     live, first = state.live_trials(), awaited(state)
     batch = [trial for trial in live if (trial.step, trial.purpose) == first] or live
-    paused = [trial for trial in batch if trial.paused]
-    others = [trial for trial in batch if not trial.paused]
+    paused = [trial for trial in batch if trial.hold.paused]
+    others = [trial for trial in batch if not trial.hold.paused]
     if any(trial.phase is not TrialPhase.QUEUED for trial in others):
         return []
     # A paused trial keeps its place among those that may run at once.
@@ -153,11 +159,11 @@ def _queued(trials: Sequence[TrialView]) -> list[TrialView]:
 def _waiting_for_trials(outlook: Outlook) -> str:
     state, now = outlook.state, outlook.now
     if held := held_by_people(state):
-        if held[0].typist:
-            return f"{held[0].typist} to give {held[0].label} back"
-        return f"{held[0].label}, {'frozen' if held[0].frozen else 'paused'}"
+        if held[0].hold.typist:
+            return f"{held[0].hold.typist} to give {held[0].label} back"
+        return f"{held[0].label}, {held[0].hold.state}"
     running = state.running_trials()
-    paused = [trial for trial in running if trial.paused]
+    paused = [trial for trial in running if trial.hold.paused]
     if len(paused) == len(running):
         if state.paused:
             return RUN_PAUSED
@@ -171,9 +177,7 @@ def _waiting_for_trials(outlook: Outlook) -> str:
     last = outlook.holding_up[0]
     remaining = remaining_sec(last, state, now)
     how_long = (
-        duration(now - (last.started_at or now))
-        if remaining is None
-        else f"{time_left(remaining)} left"
+        duration(active_seconds(last, now)) if remaining is None else f"{time_left(remaining)} left"
     )
     return f"{last.label} ({doing(last)}, {how_long})"
 
@@ -184,58 +188,55 @@ _FEWEST = 4
 """Trials below which a batch in which all failed says nothing."""
 _OWN_ENDS = frozenset({Outcome.SOLVED, Outcome.FAILED})
 
-NeedKind = Literal["over", "failed", "policy", "paused", "review", "trial", "failing"]
 
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """Something for which the run needs a person, to act or to know."""
-
-    kind: NeedKind
-    text: str
-    calls: bool = True
-    """It is worth a bell: nobody here has asked for it."""
-    held: Literal["", "paused", "frozen"] = ""
-    """How the trial that the run waits for is held."""
-    since: float = 0.0
-    """When that began."""
-
-    def words(self, now: float) -> str:
-        """The text, with how long a held trial has been so."""
-        return f"{self.text} {duration(now - self.since)}" if self.held else self.text
-
-    @property
-    def news(self) -> str:
-        """The need's identity: that the next step's trials all fail, too, is no news."""
-        return self.kind if self.kind == "failing" else self.text
-
-
-def needs(outlook: Outlook) -> tuple[Need, ...]:
-    """All needs of the run, the most important first; none while it goes on as it should."""
+def needs(outlook: Outlook) -> tuple[Finding, ...]:
+    """All that the run needs a person for, to act or to know, the most important first; none while
+    it goes on as it should."""
     return tuple(_needs(outlook))
 
 
-def _needs(outlook: Outlook) -> Iterator[Need]:
+def need_words(need: Finding, outlook: Outlook) -> str:
+    """Its text, with how long a trial that holds the run up has been paused."""
+    held = outlook.state.trials.get(need.trials[0]) if need.rule is Rule.HELD_TRIALS else None
+    if held is None or held.hold.typist:
+        return need.text
+    return f"{need.text} {duration(outlook.now - held.phase_since)}"
+
+
+def news_of(need: Finding) -> str:
+    """What tells needs apart: that the next step's trials all fail, too, is no news."""
+    return need.rule if need.rule is Rule.ALL_FAILING else need.text
+
+
+def _needs(outlook: Outlook) -> Iterator[Finding]:
     state = outlook.state
     if state.status is not None:
         failed = state.status == "failed"
-        yield Need("failed", "the run has failed") if failed else Need("over", "the run is over")
+        over = Rule.RUN_FAILED if failed else Rule.RUN_OVER
+        yield _need(over, f"the run {'has failed' if failed else 'is over'}")
         return
     if state.policy_lost is not None:
-        yield Need("policy", "the run has lost its policy")
+        yield _need(Rule.WAITS_POLICY, "the run has lost its policy")
     if state.paused and state.paused_for:
         what = state.paused_for.partition("; ")[0]
-        yield Need("paused", f"the run has paused itself: {what}")
+        yield _need(Rule.WAITS_PAUSED, f"the run has paused itself: {what}")
     elif state.paused:
         asked = _asked_to_pause(state)
         words = "the run is paused" if asked else "the run has paused itself"
-        yield Need("paused", words, calls=not asked)
+        yield _need(Rule.WAITS_PAUSED, words, calls=not asked)
     if state.reviews:
-        yield Need("review", f"step {next(iter(state.reviews))} waits for a review")
+        yield _need(Rule.WAITS_REVIEW, f"step {next(iter(state.reviews))} waits for a review")
     if held := held_by_people(state):
         yield _held(held)
-    if words := _all_failing(state):
-        yield Need("failing", words)
+    if failing := _all_failing(state):
+        yield failing
+
+
+def _need(
+    rule: Rule, text: str, trials: Sequence[TrialView] = (), *, calls: bool = True
+) -> Finding:
+    ids = tuple(trial.trial for trial in trials)
+    return Finding(rule, text, "blocks", trials=ids, calls=calls)
 
 
 def _asked_to_pause(state: RunState) -> bool:
@@ -244,17 +245,18 @@ def _asked_to_pause(state: RunState) -> bool:
     return [verb for verb in asked if verb in ("pause", "resume")][-1:] == ["pause"]
 
 
-def _held(trials: list[TrialView]) -> Need:
+def _held(trials: list[TrialView]) -> Finding:
     first, more = trials[0], len(trials) - 1
-    if first.typist:
-        return Need("trial", f"{first.typist} types in {first.label}", calls=False)
-    others = f" and {more} more" if more else ""
-    state: Literal["frozen", "paused"] = "frozen" if first.frozen else "paused"
-    what = f"{first.label}{others} {'hold' if more else 'holds'} the step up, {state}"
-    return Need("trial", what, held=state, since=first.phase_since)
+    if typist := first.hold.typist:
+        text = f"{typist} types in {first.label}"
+    else:
+        others = f" and {more} more" if more else ""
+        state = "frozen" if first.hold.frozen else "paused"
+        text = f"{first.label}{others} {'hold' if more else 'holds'} the step up, {state}"
+    return _need(Rule.HELD_TRIALS, text, trials, calls=not typist)
 
 
-def _all_failing(state: RunState) -> str:
+def _all_failing(state: RunState) -> Finding | None:
     """`all 24 trials of step 3 failed: context overflow, raise context_limit`, of the newest batch
     that says as much.
 
@@ -268,7 +270,7 @@ def _all_failing(state: RunState) -> str:
     for (step, purpose), trials in reversed(batches.items()):
         ended = [trial for trial in trials if not trial.live]
         if any(trial.reward for trial in ended):
-            return ""
+            return None
         outcomes = Counter(trial.outcome for trial in ended if trial.outcome is not None)
         through = len(ended) == len(trials) >= _FEWEST
         if through or (len(ended) >= _FEW and not _OWN_ENDS & outcomes.keys()):
@@ -280,9 +282,9 @@ def _all_failing(state: RunState) -> str:
             ((most, count), *others) = outcomes.most_common()
             share = f"{count} " if others else ""
             why = "" if most is Outcome.FAILED else f": {share}{most.replace('_', ' ')}"
-            if most in ADVICE:
-                why += f", {ADVICE[most]}"
-            return f"all {len(ended)} {of} failed{so_far}{why}"
+            if todo := advice(most):
+                why += f", {todo}"
+            return _need(Rule.ALL_FAILING, f"all {len(ended)} {of} failed{so_far}{why}", ended)
         if through:
-            return ""
-    return ""
+            return None
+    return None

@@ -15,11 +15,13 @@ from tbtui.algorithm.segments import Call, merge
 from tbtui.algorithm.step import RewardSettings, longest_context, shaped
 from tbtui.algorithm.whatif import RecordedTrial
 from tbtui.config import RunConfig, read_config, settings
+from tbtui.config.earlier import as_now
 from tbtui.errors import UserError
 from tbtui.journal.events import (
     GroupScored,
     RunContinued,
     RunStarted,
+    SideCall,
     StepFinished,
     TrialFinished,
     TrialQueued,
@@ -35,6 +37,7 @@ _KINDS = (
     "run_continued",
     "trial_queued",
     "turn_abandoned",
+    "side_call",
     "trial_finished",
     "group_scored",
     "step_finished",
@@ -83,6 +86,7 @@ class _Fold:
     labels: dict[str, str] = field(default_factory=dict)
     turns: dict[str, int] = field(default_factory=dict)
     abandoned: dict[str, set[int]] = field(default_factory=dict)
+    sides: dict[str, set[int]] = field(default_factory=dict)
     """Trial -> turns whose answers the agent didn't take."""
     groups: dict[int, dict[str, GroupScored]] = field(default_factory=dict)
     settings_of: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -104,6 +108,8 @@ def _fold(reader: JournalReader) -> _Fold:
                     fold.labels[event.trial] = event.label
                 case TurnAbandoned() as event:
                     fold.abandoned.setdefault(event.trial, set()).add(event.turn)
+                case SideCall() as event:
+                    fold.sides.setdefault(event.trial, set()).add(event.turn)
                 case TrialFinished() as event:
                     fold.turns[event.trial] = event.turns
                 case GroupScored() as event:
@@ -138,15 +144,13 @@ def _step(reader: JournalReader, fold: _Fold, step: int | None) -> RecordedStep:
                 scored.disposition == "short",
                 reader.samples(trial),
                 fold.abandoned.get(trial, set()),
+                fold.sides.get(trial, set()),
                 reader.trained_logprobs(trial, chosen),
                 fold.turns.get(trial),
                 circumstances,
             )
             for trial, score in scored.trials.items()
         )
-        for trial in scored.trials:
-            if any(len(c.completion_ids) != len(c.logprobs) for c in reader.samples(trial)):
-                raise UserError(f"{reader.run.database}: {trial}: tokens of a call are missing")
         labels = tuple(fold.labels.get(trial, trial) for trial in scored.trials)
         advantages = tuple(score.advantage for score in scored.trials.values())
         result = GroupAdvantages(scored.baseline, advantages, scored.disposition)
@@ -157,7 +161,8 @@ def _step(reader: JournalReader, fold: _Fold, step: int | None) -> RecordedStep:
 
 def _config(reader: JournalReader, recorded: Mapping[str, Any]) -> RunConfig:
     """Settings that an older run had not are as they were then: at their defaults."""
-    known = {name: value for name, value in recorded.items() if name in settings()}
+    now, _ = as_now(recorded)
+    known = {name: value for name, value in now.items() if name in settings()}
     return read_config(known, f"{reader.run.path}: ")
 
 
@@ -177,6 +182,7 @@ def _trial(
     short: bool,
     samples: Sequence[SampleRecord],
     abandoned: Set[int],
+    sides: Set[int],
     trained: npt.NDArray[np.float32] | None,
     turns: int | None,
     step: _Circumstances,
@@ -190,6 +196,7 @@ def _trial(
             s.weights_version,
             s.summary,
             abandoned=s.turn in abandoned,
+            side=s.turn in sides,
         )
         for s in samples
     )
@@ -221,7 +228,9 @@ def _trainer_logprobs(
     if trained is not None:
         config, start = step.config, 0
         logprobs = [call.logprobs for call in calls]  # of what is masked, they count for nothing
-        for segment in merge(calls, config.train_summaries, config.train_abandoned_calls):
+        for segment in merge(
+            calls, config.train_summaries, config.train_abandoned_calls, config.train_side_calls
+        ):
             for number in segment.trained:
                 length = len(calls[number].completion_ids)
                 logprobs[number] = trained[start : start + length]

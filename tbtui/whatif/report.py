@@ -30,7 +30,7 @@ CAVEAT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class WhatIfComparison:
     recorded: RecordedStep
     other: RunConfig
     trained: StepEffect
@@ -39,7 +39,7 @@ class Comparison:
     """What the numbers assume and leave out, a sentence each."""
 
 
-def compare(recorded: RecordedStep, changes: Mapping[str, object]) -> Comparison:
+def compare(recorded: RecordedStep, changes: Mapping[str, object]) -> WhatIfComparison:
     """The step with the advantages that were trained with, and with its settings changed.
 
     `changes` are settings by name; None leaves one as it was.
@@ -50,12 +50,10 @@ def compare(recorded: RecordedStep, changes: Mapping[str, object]) -> Comparison
     given = {name: value for name, value in changes.items() if value is not None}
     read = to_json(parse_settings([f"{name}={value}" for name, value in given.items()]))
     update = {name: read[name] for name in given}
-    if "advantage" in update:
-        update["normalize_advantages_by_std"] = False
     other = recorded.config.replace(**update)
     trials = [group.trials for group in recorded.groups]
     settings = step_settings(other)
-    return Comparison(
+    return WhatIfComparison(
         recorded,
         other,
         step_effect(
@@ -68,13 +66,14 @@ def compare(recorded: RecordedStep, changes: Mapping[str, object]) -> Comparison
 
 def step_settings(config: RunConfig) -> StepSettings:
     return StepSettings(
-        advantage=config.advantage_method,
+        advantage=config.advantage,
         normalizer=config.loss_normalizer,
         loss=LossSettings(config.loss_fn, config.clip_low, config.clip_high, config.dro_beta),
         min_group=config.min_group,
         remove_constant_reward_groups=config.remove_constant_reward_groups,
         train_summaries=config.train_summaries,
         train_abandoned=config.train_abandoned_calls,
+        train_side_calls=config.train_side_calls,
     )
 
 
@@ -82,7 +81,7 @@ def settings_shown(config: RunConfig) -> dict[str, str | float]:
     """The settings that can be changed, as they are in force."""
     return {
         "loss_fn": config.loss_fn,
-        "advantage": config.advantage_method,
+        "advantage": config.advantage,
         "loss_normalizer": config.loss_normalizer,
         "clip_low": config.clip_low,
         "clip_high": config.clip_high,
@@ -140,7 +139,7 @@ def print_whatif(run: str, step: int | None, changes: Mapping[str, object], as_j
         _print_table(Console(highlight=False), comparison)
 
 
-def document(comparison: Comparison) -> dict[str, Any]:
+def document(comparison: WhatIfComparison) -> dict[str, Any]:
     """The comparison as JSON, group by group, without the table's rounding."""
     recorded, trained, instead = comparison.recorded, comparison.trained, comparison.instead
     return {
@@ -190,7 +189,7 @@ def _numbers(effect: TrialEffect) -> dict[str, float | None]:
     }
 
 
-def _print_table(console: Console, comparison: Comparison) -> None:
+def _print_table(console: Console, comparison: WhatIfComparison) -> None:
     recorded, trained, instead = comparison.recorded, comparison.trained, comparison.instead
     console.print(Text(visible(f"Step {recorded.step} of {recorded.run}"), style="bold"))
     console.print(_settings_table(comparison))
@@ -228,7 +227,7 @@ def _print_table(console: Console, comparison: Comparison) -> None:
     console.print(CAVEAT)
 
 
-def _settings_table(comparison: Comparison) -> Table:
+def _settings_table(comparison: WhatIfComparison) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     before = settings_shown(comparison.recorded.config)
     after = settings_shown(comparison.other)

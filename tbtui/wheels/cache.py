@@ -21,10 +21,10 @@ from pathlib import Path
 import msgspec
 
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.paths import cache_dir
 from tbtui.wheels.requests import Request
 
-REMEDY = "tbtui tasks prefetch DIR"
 _FORMAT = 1
 
 
@@ -109,8 +109,9 @@ def _opened(path: Path, _inode: int, _changed_ns: int) -> WheelCache:
     shown = path.parent / "shown"
     if wrong := damaged(shown, manifest, thorough=False):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        again = to_type("tasks", "prefetch", "DIR")
         raise WheelCacheError(
-            f"{shown / wrong[0]}: not the file that was fetched{more}: `{REMEDY}` fetches it again"
+            f"{shown / wrong[0]}: not the file that was fetched{more}: `{again}` fetches it again"
         )
     names = [name.removeprefix("wheels/") for name in manifest.files if name.startswith("wheels/")]
     return WheelCache(shown, dict(manifest.pythons), tuple(sorted(names)))

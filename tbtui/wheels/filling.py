@@ -46,7 +46,7 @@ from tbtui.wheels.interpreters import (
     look_at,
     numbers,
 )
-from tbtui.wheels.requests import Asked, Request
+from tbtui.wheels.requests import PackageRequests, Request
 
 _AT_ONCE = 4
 _PINS_A_DOWNLOAD = 15
@@ -59,7 +59,7 @@ class FillError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FillProgress:
     """Progress of one stage."""
 
     stage: str
@@ -109,7 +109,12 @@ class Filling:
     """One fill of the cache at `root`."""
 
     def __init__(
-        self, root: Path, uv: Path, tell: Callable[[Progress], None], *, skip: Iterable[str] = ()
+        self,
+        root: Path,
+        uv: Path,
+        tell: Callable[[FillProgress], None],
+        *,
+        skip: Iterable[str] = (),
     ) -> None:
         self._root = root
         self._shown = root / "shown"
@@ -123,7 +128,7 @@ class Filling:
         self._host = box_python()
         self.result = Filled()
 
-    async def fill(self, asked: Asked, given: Sequence[str] = ()) -> Filled:
+    async def fill(self, asked: PackageRequests, given: Sequence[str] = ()) -> Filled:
         """Fetches all that is asked for and not there yet.
 
         Args:
@@ -238,7 +243,7 @@ class Filling:
                 async with room:
                     known = await self._resolve_one(each)
             done += 1
-            self._tell(Progress("resolved", done, len(wanted)))
+            self._tell(FillProgress("resolved", done, len(wanted)))
             return known
 
         unique = {(each.request.requirements, each.python): each for each in wanted}
@@ -278,7 +283,7 @@ class Filling:
             failed = await self._download_some(python, pins)
             lost |= {(python, pin) for pin in failed}
             done += len(pins)
-            self._tell(Progress("downloaded", done, len(missing)))
+            self._tell(FillProgress("downloaded", done, len(missing)))
         for each in resolved:
             whole = not any((each.python, pin) in lost for pin in each.pins)
             if whole and each not in self._manifest.resolved:

@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 
 from tbtui.dockerfile import DockerfileError, Instruction, expand, json_form, parse_dockerfile
-from tbtui.wheels.shell import Command, commands
+from tbtui.wheels.shell import ShellCommand, commands
 
 _VERSION = re.compile(r"3\.\d+")
 _PYTHON = re.compile(r"python(3(?:\.\d+)?)?$")
@@ -62,7 +62,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Asked:
+class PackageRequests:
     """What a task, or several, ask for."""
 
     requests: set[Request] = field(default_factory=set)
@@ -72,7 +72,7 @@ class Asked:
     unread: list[str] = field(default_factory=list)
     """What was left out, a line each: file, line, text."""
 
-    def add(self, other: Asked) -> None:
+    def add(self, other: PackageRequests) -> None:
         """Take in what another task asks for."""
         self.requests |= other.requests
         self.pythons |= other.pythons
@@ -100,7 +100,7 @@ def image_python(instructions: Iterable[Instruction]) -> tuple[bool, str | None]
     return found
 
 
-def read_task(task: Path, *, solutions: bool = True) -> Asked:
+def read_task(task: Path, *, solutions: bool = True) -> PackageRequests:
     """What one task's environment, tests and (unless asked otherwise) solution install."""
     reader = _Reader(task)
     reader.dockerfile(task / "environment" / "Dockerfile")
@@ -113,7 +113,7 @@ def read_task(task: Path, *, solutions: bool = True) -> Asked:
     return reader.asked
 
 
-def read_commands(task: Path, given: Iterable[Command]) -> Asked:
+def read_commands(task: Path, given: Iterable[ShellCommand]) -> PackageRequests:
     """What these commands of one of the task's scripts install."""
     reader = _Reader(task)
     for command in given:
@@ -123,7 +123,7 @@ def read_commands(task: Path, given: Iterable[Command]) -> Asked:
 
 class _Reader:
     def __init__(self, task: Path) -> None:
-        self.asked = Asked()
+        self.asked = PackageRequests()
         self._task = task
         self._image: str | None = None
         self._exact: str | None = None

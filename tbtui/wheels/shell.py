@@ -31,14 +31,14 @@ _SHELLS = frozenset(["bash", "sh", "zsh", "dash"])
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ShellCommand:
     """One simple command: its words, quotes removed, and the line it starts on."""
 
     line: int
     words: tuple[str, ...]
 
 
-def commands(script: str) -> Iterator[Command]:
+def commands(script: str) -> Iterator[ShellCommand]:
     """The commands of a script in order: each branch, also what might not run."""
     for line, text in _logical_lines(script):
         words: list[str] = []
@@ -50,7 +50,7 @@ def commands(script: str) -> Iterator[Command]:
             words = []
 
 
-def _command(line: int, words: list[str]) -> Iterator[Command]:
+def _command(line: int, words: list[str]) -> Iterator[ShellCommand]:
     while words and (words[0] in _BEFORE_A_COMMAND or _ASSIGNMENT.match(words[0])):
         words = words[1:]
     if not words:
@@ -59,10 +59,10 @@ def _command(line: int, words: list[str]) -> Iterator[Command]:
         inner = next((i for i, word in enumerate(words) if re.fullmatch(r"-\w*c", word)), None)
         if inner is not None and inner + 1 < len(words):
             for each in commands(words[inner + 1]):
-                yield Command(line, each.words)
+                yield ShellCommand(line, each.words)
             return
     if plain := tuple(_without_redirections(words)):
-        yield Command(line, plain)
+        yield ShellCommand(line, plain)
 
 
 def _without_redirections(words: list[str]) -> Iterator[str]:

@@ -20,9 +20,16 @@ class Program(BaseAgent):
     agent (`loop_in_box.py`)."""
 
     def __init__(
-        self, *args: Any, first: str = ":", then: str = 'loop "$TASK"', **kwargs: Any
+        self,
+        *args: Any,
+        first: str = ":",
+        then: str = 'loop "$TASK"',
+        logs: str = "",
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        if logs:
+            self.logger.info(logs)
         self._first = first
         self._then = then
 

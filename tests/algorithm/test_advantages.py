@@ -57,11 +57,27 @@ def test_an_unscored_trial_changes_nothing_for_its_siblings(group: list[float | 
     assert joined.baseline == alone.baseline
 
 
-@given(st.floats(0, 1), st.integers(2, 16))
-def test_a_constant_group_has_no_gradient(reward: float, size: int) -> None:
-    result = centred([reward] * size, 2)
-    assert result.disposition == "constant"
-    assert set(result.advantages) == {0.0}
+roundings = st.lists(st.floats(-4e-10, 4e-10), min_size=2, max_size=16)
+
+
+@given(st.floats(-1e6, 1e6), roundings, methods)
+def test_a_constant_group_has_no_gradient(
+    reward: float, rounded: list[float], method: Method
+) -> None:
+    for group in ([reward] * len(rounded), [reward * (1 + part) for part in rounded]):
+        (result,) = advantages([group], method, 2)
+        assert result.disposition == "constant"
+        assert set(result.advantages) == {0.0}
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-8, 1), methods)
+def test_rewards_that_differ_by_more_than_rounding_are_a_signal(
+    reward: float, part: float, method: Method
+) -> None:
+    group = [reward, reward + max(abs(reward), 1e-3) * part]
+    (result,) = advantages([group], method, 2)
+    assert result.disposition == "trained"
+    assert all(result.advantages)
 
 
 batches = st.lists(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tbtui.algorithm.costs import (
     Costs,
@@ -110,6 +112,21 @@ def test_a_resumed_run_goes_on_counting() -> None:
     assert again.rollouts == costs.spent.rollouts == 8
     assert again.tokens == Tokens(8, 4, 3, 1, 4)
     assert Spent.after({}) == Spent()
+
+
+amounts = st.floats(0.001, 1e6)
+counts = st.integers(1, 10**9)
+
+
+@given(st.builds(Spent, st.builds(Tokens, *[counts] * 5), *[amounts] * 3, counts, counts, amounts))
+def test_all_that_was_spent_is_in_the_metrics_of_the_last_step(spent: Spent) -> None:
+    metrics = spent.metrics(Prices())
+    assert Spent.after(metrics) == spent
+    training = spent.usd - spent.eval_usd - spent.storage_usd
+    each = metrics["cost/total/useful_group_usd"]
+    assert each == pytest.approx(training / spent.useful_groups)
+    assert not any(name.startswith("cost/") for name in spent.metrics(None))
+    assert Prices().of(spent.tokens) == 0.0
 
 
 def test_calls_in_tokens() -> None:

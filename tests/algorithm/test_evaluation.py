@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbtui.algorithm.evaluation import TaskAttempts, attempts, pass_at_k, pass_rate, pass_rates
+from tbtui.algorithm.evaluation import (
+    TaskAttempts,
+    attempts,
+    pass_at_k,
+    pass_rate,
+    pass_rates,
+    student_quantile,
+)
 
 tasks_of_attempts = st.lists(
     st.integers(1, 12).flatmap(
@@ -135,3 +142,31 @@ def test_the_interval_covers_the_truth(tasks: int, a: float, b: float, k: int) -
         assert rate is not None
         covered += rate.low <= 1 - fails <= rate.high
     assert covered / runs >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile", "within"),
+    [
+        (1, 12.7062047362, 1e-10),
+        (2, 4.30265272975, 1e-10),
+        (3, 3.18244630528, 4e-3),
+        (5, 2.57058183564, 3e-4),
+        (10, 2.22813885199, 1e-5),
+        (30, 2.04227245630, 4e-8),
+        (100, 1.98397151852, 1e-10),
+    ],
+)
+def test_students_quantile(freedom: int, quantile: float, within: float) -> None:
+    assert student_quantile(freedom) == pytest.approx(quantile, abs=within)
+
+
+def test_tasks_that_differ_widen_the_interval_by_their_variance() -> None:
+    # Two of four tasks pass: the variance of their mean is 1/12, Student's t has 3 degrees of
+    # freedom, so there are .25 / (1/12) (1.95996 / 3.17862)^2 = 1.14 attempts; 4 at the least.
+    rate = pass_rate([TaskAttempts(4, 4)] * 2 + [TaskAttempts(0, 4)] * 2, 1)
+    assert rate is not None
+    assert (rate.low, rate.high) == pytest.approx((0.150039, 0.849961), abs=1e-5)
+    # Rates .4 and .6: .25 / (1/300) of them would be 75 attempts, Student's t leaves 28.5 of 40.
+    rate = pass_rate([TaskAttempts(4, 10), TaskAttempts(6, 10)] * 2, 1)
+    assert rate is not None
+    assert (rate.low, rate.high) == pytest.approx((0.327720, 0.672280), abs=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tbtui.algorithm.losses import AnyLoss, LossSettings, clipped_tokens, policy_loss
+from tbtui.algorithm.losses import AnyLoss, LossName, LossSettings, clipped_tokens, policy_loss
 
 Array = npt.NDArray[np.float64]
 Inputs = tuple[Array, Array, Array, Array]
 
-LOSSES: tuple[AnyLoss, ...] = (
-    *("importance_sampling", "ppo", "cispo", "gspo", "dro", "cross_entropy"),
-)
+LOSSES: tuple[AnyLoss, ...] = (*get_args(LossName), "cross_entropy")
 losses = st.builds(
     LossSettings,
     st.sampled_from(LOSSES),

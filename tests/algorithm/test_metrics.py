@@ -29,7 +29,7 @@ def test_the_gap_between_sampler_and_trainer_is_measured() -> None:
     assert metrics["optim/kl_sample_train_v1"] == pytest.approx(0.1)
     assert metrics["optim/kl_sample_train_v2"] == pytest.approx(0.01)
     assert metrics["optim/max_logprob_gap"] == pytest.approx(0.2)
-    assert metrics["optim/surprise"] == pytest.approx(0.5)
+    assert metrics["optim/neg_logprob"] == pytest.approx(0.5)
 
 
 def test_the_clip_fraction_is_that_of_the_loss() -> None:

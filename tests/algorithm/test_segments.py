@@ -123,3 +123,6 @@ def test_abandoned_calls_have_no_part_unless_they_are_wanted() -> None:
     (segment,) = merge([gone, kept])
     assert segment.tokens.tolist() == [1, 2, 5]
     assert len(merge([gone, kept], train_abandoned=True)) == 2
+    side = dataclasses.replace(call((8, 2), (3,)), side=True)
+    assert [each.trained for each in merge([side, kept])] == [(1,)]
+    assert len(merge([side, kept], train_side_calls=True)) == 2

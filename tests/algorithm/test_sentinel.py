@@ -25,7 +25,7 @@ BEFORE = probe(2, [-1.0, -2.0], [-1.0, -2.0])
 
 def test_a_publication_that_arrived_is_compared_with_the_next_one() -> None:
     verdict = judge(probe(3, [-1.1, -2.1], [-1.1, -2.1]), BEFORE, TOLERANCE)
-    assert (verdict.failure, verdict.compared) == (None, True)
+    assert (verdict.finding, verdict.compared) == (None, True)
     assert verdict.numbers["gap"] == 0
     assert verdict.numbers["sampler_move"] == pytest.approx(0.1)
 
@@ -34,28 +34,28 @@ def test_a_publication_that_arrived_is_compared_with_the_next_one() -> None:
 def test_a_sampler_that_keeps_the_old_weights_is_stale(noise: float) -> None:
     # Smaller than the tolerance: the gap alone says nothing.
     verdict = judge(probe(3, [-1.0 + noise, -2.0], [-1.005, -2.005]), BEFORE, TOLERANCE)
-    assert verdict.failure == "stale"
-    assert "still draws with version 2, not 3" in verdict.text
-    assert verdict.text.endswith("the trainer by 0.005")
+    assert verdict.finding is not None
+    assert "still draws with version 2, not 3" in verdict.finding.text
+    assert verdict.finding.text.endswith("the trainer by 0.005")
     assert not verdict.compared
 
 
 def test_small_steps_add_up_until_they_can_be_told_from_rounding() -> None:
     small = judge(probe(3, [-1.0, -2.0], [-1.0005, -2.0005]), BEFORE, TOLERANCE)
-    assert (small.failure, small.compared) == (None, False)
-    assert judge(probe(5, [-1.0, -2.0], [-1.0015, -2.0015]), BEFORE, TOLERANCE).failure == "stale"
+    assert (small.finding, small.compared) == (None, False)
+    assert judge(probe(5, [-1.0, -2.0], [-1.0015, -2.0015]), BEFORE, TOLERANCE).finding
 
 
 def test_a_sampler_that_differs_from_the_trainer_has_something_else() -> None:
     for sampled in ([-1.5, -2.0], [float("nan"), -2.0]):
         for before in (BEFORE, None):
             verdict = judge(probe(3, sampled, [-1.1, -2.0]), before, TOLERANCE)
-            assert verdict.failure == "mismatch"
-            assert "version 3 is not the trainer's" in verdict.text
-            assert "limit 0.01" in verdict.text
+            assert verdict.finding is not None
+            assert "version 3 is not the trainer's" in verdict.finding.text
+            assert "limit 0.01" in verdict.finding.text
 
 
 def test_other_tokens_are_a_sampler_that_has_moved() -> None:
     verdict = judge(probe(3, [-1.0], [-1.0], tokens=[7]), BEFORE, TOLERANCE)
-    assert (verdict.failure, verdict.compared) == (None, True)
+    assert (verdict.finding, verdict.compared) == (None, True)
     assert "sampler_move" not in verdict.numbers

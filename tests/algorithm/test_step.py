@@ -92,25 +92,6 @@ def test_the_loss_is_the_mean_over_action_tokens(batch: list[ScoredTrial]) -> No
         assert surrogate(data) == pytest.approx(expected, abs=1e-5)
 
 
-def test_merged_turns_and_single_turns_give_the_same_loss() -> None:
-    calls = [
-        Call((1, 2), (3,), np.array([-1], np.float32)),
-        Call((1, 2, 3, 4), (5, 6), np.array([-2, -3], np.float32)),
-    ]
-    merged = build_data([ScoredTrial(tuple(merge(calls)), 0.5)])
-    single = build_data([ScoredTrial(tuple(s for c in calls for s in merge([c])), 0.5)])
-    assert (len(merged), len(single)) == (1, 2)
-    assert surrogate(merged) == pytest.approx(surrogate(single))
-    assert sum(len(d.tokens) for d in merged) < sum(len(d.tokens) for d in single)
-
-
-def test_a_solved_group_dampens_the_step_and_nothing_else() -> None:
-    alone = ScoredTrial((segment(2, 3),), 0.5)
-    (datum,) = build_data([alone])
-    (damped,) = build_data([alone, ScoredTrial((segment(2, 3),), 0.0)])
-    np.testing.assert_allclose(damped.weights * 2, datum.weights)
-
-
 def test_nothing_to_learn_is_no_data() -> None:
     assert build_data([ScoredTrial((segment(2, 3),), 0.0)]) == []
 

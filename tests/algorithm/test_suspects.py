@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tbtui.algorithm.suspects import ExaminedTrial, suspects
-from tbtui.vocabulary import SuspectName
+from tbtui.findings import SUSPECTS
 
 ORDINARY = ExaminedTrial(
     trial="a",
@@ -19,6 +18,8 @@ ORDINARY = ExaminedTrial(
     reward=1.0,
     verdict=1.0,
     turns=4,
+    began_at=100.0,
+    ended_at=160.0,
     verifying_sec=2.0,
     commands=("ls\n", "cp a.txt b.txt\n"),
     verifier_output="===== 3 passed in 1.20s =====",
@@ -40,12 +41,12 @@ def group(*trials: ExaminedTrial) -> list[ExaminedTrial]:
 
 
 def names(*trials: ExaminedTrial) -> dict[str, list[str]]:
-    return {trial: [name for name, _ in why] for trial, why in suspects(group(*trials)).items()}
+    return {trial: [each.rule for each in why] for trial, why in suspects(group(*trials)).items()}
 
 
 def why(*trials: ExaminedTrial) -> str:
     """The reason of the first trial's first suspicion."""
-    return suspects(group(*trials))["t0"][0][1]
+    return suspects(group(*trials))["t0"][0].text
 
 
 def test_an_ordinary_group_is_not_suspected() -> None:
@@ -98,7 +99,7 @@ ODD: list[tuple[str, ExaminedTrial, str]] = [
     (
         "tests_skipped",
         replace(FAILED, verifier_output="collected 0 items\n\n=== no tests ran in 0.01s ==="),
-        "its verifier says: collected 0 items",
+        "its verifier says: === no tests ran in 0.01s ===",
     ),
     (
         "flaky_verdict",
@@ -137,7 +138,7 @@ def test_each_oddity_is_found_and_no_sibling_is_blamed(
 
 
 def test_every_suspicion_is_tested() -> None:
-    assert {name for name, _, _ in ODD} == set(get_args(SuspectName))
+    assert {name for name, _, _ in ODD} == set(SUSPECTS)
 
 
 @pytest.mark.parametrize(("name", "odd", "reason"), ODD)
@@ -165,6 +166,16 @@ def test_a_comparison_needs_siblings() -> None:
     assert not names(quick, ORDINARY, ORDINARY, FAILED, FAILED, FAILED)
 
 
+@pytest.mark.parametrize("began_at", [500.0, 100.0], ids=["resumed alone", "the last one"])
+def test_a_verifier_with_the_machine_to_itself_is_quick(began_at: float) -> None:
+    """Where no sibling ran beside it, and it printed what theirs did."""
+    alone = replace(ORDINARY, began_at=began_at, ended_at=520.0, verifying_sec=0.1)
+    real = replace(alone, verifier_output="===== 3 passed in 0.09s =====")
+    assert not names(real, *[ORDINARY] * 4)
+    faked = replace(alone, verifier_output="all good")
+    assert names(faked, *[ORDINARY] * 4) == {"t0": ["instant_verifier"]}
+
+
 trials = st.builds(
     ExaminedTrial,
     trial=st.just(""),
@@ -173,6 +184,8 @@ trials = st.builds(
     reward=st.sampled_from([None, 0.0, 0.5, 1.0]),
     verdict=st.sampled_from([None, 0.0, 1.0]),
     turns=st.integers(0, 12),
+    began_at=st.sampled_from([0.0, 70.0]),
+    ended_at=st.sampled_from([60.0, 90.0]),
     verifying_sec=st.sampled_from([0.0, 0.1, 1.5, 30.0]),
     commands=st.lists(st.sampled_from(["", "ls\n", "cat /tests/test.sh\n"]), max_size=2).map(tuple),
     verifier_output=st.sampled_from(["", "1 passed", "1 passed, 2 skipped", "collected 0 items"]),

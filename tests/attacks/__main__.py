@@ -5,6 +5,7 @@ uv run python -m tests.attacks [MODULE...]
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -17,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 class Counts:
-    """A plugin of pytest: what became of each test, by module."""
+    """A plugin of pytest: what became of each test, by module, or by class."""
 
     def __init__(self) -> None:
         self.by_module: dict[str, Counter[str]] = defaultdict(Counter)
@@ -25,8 +26,10 @@ class Counts:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # A test that is skipped or breaks in its fixture has no `call`.
         if report.when == "call" or report.outcome != "passed":
-            module = Path(report.nodeid.partition("::")[0]).stem.removeprefix("test_")
-            self.by_module[module][report.outcome] += 1
+            file, test, *_ = report.nodeid.split("::")
+            # A class is a room of its own.
+            room = test.removeprefix("Test") if test.startswith("Test") else Path(file).stem[5:]
+            self.by_module[re.sub("(?<=[a-z])(?=[A-Z])", " ", room).lower()][report.outcome] += 1
 
 
 def main(names: list[str]) -> int:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tbtui.journal.events import Outcome
 from tbtui.rollout.messages import SampleWanted, TrialDone
 from tbtui.rollout.outcome import Decision, decide
 from tests.attacks.hostile import RUN, Attack, PatientAgents, write_task
@@ -55,14 +53,6 @@ class Ended:
     files: int
     log: str
     """Harbor's, of this trial."""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def of_json(fields: dict[str, Any]) -> Ended:
-        decision = {**fields["decision"], "outcome": Outcome(fields["decision"]["outcome"])}
-        return Ended(**{**fields, "decision": Decision(**decision)})
 
 
 class _Agents(PatientAgents):

@@ -12,7 +12,8 @@ import psutil
 
 from tbtui.rollout.messages import Completion, SampleWanted
 from tbtui.rollout.outcome import decide
-from tests.rollout.scripted import DONE, SANDBOX, ScriptedEngine, act, make_spec, make_task
+from tests.rollout.scripted import DONE, SANDBOX, ScriptedEngine, act, make_spec
+from tests.tasks import make_task
 
 RUN = act("bash /app/attack.sh; echo over-$((6*7))\n", duration=0.05)
 OVER = "over-42"
@@ -77,7 +78,7 @@ class PatientAgents(ScriptedEngine):
             text = DONE
         else:
             text = act("", duration=self.look_sec)
-        self.pool.reply(Completion(wanted.request, text, False, 1, 1))
+        self.pool.reply(Completion(wanted.request, wanted.trial, text, False, 1, 1))
 
 
 def write_task(folder: Path, attack: Attack) -> Path:

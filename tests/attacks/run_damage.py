@@ -38,7 +38,7 @@ class Damage:
         """Do the damage; returns what was done, for the message where a command fails on it."""
         kinds: list[Callable[[], str]] = [
             self._file, self._file, self._bytes, self._json_file, self._config,
-            self._row, self._row, self._column, self._sample, self._schema,
+            self._row, self._row, self._column, self._sample, self._schema, self._name,
         ]  # fmt: skip
         said = [self._random.choice(kinds)() for _ in range(self._random.choice((1, 1, 1, 2)))]
         return "; ".join(said)
@@ -48,53 +48,35 @@ class Damage:
     def _any_file(self) -> Path:
         names = ("config.toml", "run.db", "run.lock", "log.txt", "metrics.jsonl", "control.sock",
                  "review_rules.toml", "output.txt", "run.db-wal", "run.db-shm", "run.db-journal",
-                 "trials", "checkpoints", "trackers", "logs")  # fmt: skip
-        inside = [
-            path
-            for name in ("checkpoints", "trials")
-            for path in sorted(self._run.glob(f"{name}/*/*"))
-        ]
+                 "trials", "checkpoints", "trackers", "logs", "demos", "snapshots",
+                 "notes.txt")  # fmt: skip
+        places = ("checkpoints/*", "checkpoints/*/*", "trials/*/*", "snapshots/*/*", "demos/*")
+        inside = [path for place in places for path in sorted(self._run.glob(place))]
         return self._random.choice([*(self._run / name for name in names), *inside])
 
     def _file(self) -> str:
         path = self._any_file()
-        kind = self._random.choice(
-            ("fifo", "zero", "link to a device", "loop", "link away", "nowhere", "directory",
-             "socket", "empty", "sparse", "deep", "binary", "missing")
-        )  # fmt: skip
-        _remove(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        match kind:
-            case "fifo":
-                os.mkfifo(path)
-            case "zero":
-                try:
-                    os.mknod(path, 0o666 | 0o020000, os.makedev(1, 5))
-                except PermissionError:
-                    path.symlink_to("/dev/zero")
-            case "link to a device":
-                path.symlink_to(self._random.choice(("/dev/zero", "/dev/tty", "/dev/random")))
-            case "loop":
-                path.symlink_to(path)
-            case "link away":
-                path.symlink_to("/etc/passwd")
-            case "nowhere":
-                path.symlink_to("/nonexistent/file")
-            case "directory":
-                path.mkdir()
-            case "socket":
-                with socket.socket(socket.AF_UNIX) as listener, contextlib.suppress(OSError):
-                    listener.bind(str(path))
-            case "empty":
-                path.write_bytes(b"")
-            case "sparse":
-                with path.open("wb") as file:
-                    file.truncate(1 << 36)
-            case "deep":
-                path.write_text(self._random.choice(("[", "a=[", '{"a":', "a.")) * DEEP)
-            case "binary":
-                path.write_bytes(self._random.randbytes(5_000))
+        kind = replaced(path, self._random)
         return f"{path.relative_to(self._run)}: {kind}"
+
+    def _name(self) -> str:
+        """Something with a name that nothing of ours has."""
+        name = self._random.choice(
+            ("step-²", "step-x", "step-", "step-" + "9" * 200, "step-٣", "s\n\x1b[2J\x9b", "-rf",
+             "turn-²²²²².json", "²²²²².pack", "x-t1.json", ".replaced-step-000001", "\u202ex",
+             "t\udcff")
+        )  # fmt: skip
+        place = self._random.choice(
+            ("", "checkpoints", "trials", "demos", "snapshots", "logs",
+             *(str(each.relative_to(self._run)) for each in self._run.glob("snapshots/*")))
+        )  # fmt: skip
+        path = self._run / place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self._random.random() < 0.5:
+            path.mkdir(exist_ok=True)
+        else:
+            path.touch()
+        return f"{place}/{name!a}: a strange name"
 
     def _bytes(self) -> str:
         files = [
@@ -116,6 +98,8 @@ class Damage:
     def _json_file(self) -> str:
         files = [*sorted(self._run.glob("checkpoints/*/trainer.json")),
                  *sorted(self._run.glob("trials/*/*.json")),
+                 *sorted(self._run.glob("snapshots/*/*.json")),
+                 *sorted(self._run.glob("demos/*.json")) * 3,
                  *sorted(self._run.glob("trials/*/recording.cast"))]  # fmt: skip
         if not files:
             return self._row()
@@ -126,7 +110,7 @@ class Damage:
             else [path.read_text()]
         )
         place = self._random.randrange(len(lines)) if self._random.random() < 0.5 else 0
-        lines[place] = self._changed(lines[place])
+        lines[place] = changed(lines[place], self._random)
         path.write_text("\n".join(lines), errors="replace")
         return f"{path.relative_to(self._run)}: {lines[place][:200]!r}"
 
@@ -171,7 +155,7 @@ class Damage:
             kind = self._random.choice(sorted(map(str, kinds)))
             rows = db.execute("SELECT seq, body FROM events WHERE kind = ?", (kind,)).fetchall()
             seq, body = self._random.choice(rows)
-            new = self._changed(str(body))
+            new = changed(str(body), self._random)
             db.execute("UPDATE events SET body = ? WHERE seq = ?", (new, seq))
             return f"{kind} {seq}: {_difference(str(body), new)}"
 
@@ -187,21 +171,9 @@ class Damage:
             )  # fmt: skip
             column = self._random.choice(columns)
             value = self._random.choice(
-                (
-                    0,
-                    -1,
-                    2**62,
-                    1e308,
-                    float("inf"),
-                    -1e308,
-                    "",
-                    "x",
-                    "\x9b",
-                    b"\xff\xfe",
-                    b"",
-                    "[" * DEEP,
-                )
-            )
+                (0, -1, 2**62, 1e308, float("inf"), -1e308, "", "x", "\x9b", b"\xff\xfe", b"",
+                 "[" * DEEP)
+            )  # fmt: skip
             rows = [row for (row,) in db.execute(f"SELECT rowid FROM {table}")]
             db.execute(
                 f"UPDATE OR REPLACE {table} SET {column} = ? WHERE rowid = ?",
@@ -258,26 +230,68 @@ class Damage:
 
         return self._in_db(work)
 
-    def _changed(self, text: str) -> str:
-        """A JSON text with one thing in it that is not what was written."""
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
-            return self._random.choice(RAW)
-        if self._random.random() < 0.15:
-            return self._random.choice((*RAW, json.dumps(self._random.choice(ODD))))
-        mark = "4711-0815"
-        places = list(_places(document))
-        if not places:
-            return self._random.choice(RAW)
-        holder, key = self._random.choice(places)
-        if self._random.random() < 0.15:
-            del holder[key]
-            return json.dumps(document)
-        raw = self._random.random() < 0.3
-        holder[key] = mark if raw else self._random.choice(ODD)
-        written = json.dumps(document)
-        return written.replace(f'"{mark}"', self._random.choice(RAW)) if raw else written
+
+def replaced(path: Path, chance: random.Random) -> str:
+    """Put something else in the place of a file or directory; returns what."""
+    kind = chance.choice(
+        ("fifo", "zero", "link to a device", "loop", "link away", "nowhere", "directory",
+         "socket", "empty", "sparse", "deep", "binary", "missing")
+    )  # fmt: skip
+    _remove(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "zero":
+            try:
+                os.mknod(path, 0o666 | 0o020000, os.makedev(1, 5))
+            except PermissionError:
+                path.symlink_to("/dev/zero")
+        case "link to a device":
+            path.symlink_to(chance.choice(("/dev/zero", "/dev/tty", "/dev/random")))
+        case "loop":
+            path.symlink_to(path)
+        case "link away":
+            path.symlink_to("/etc/passwd")
+        case "nowhere":
+            path.symlink_to("/nonexistent/file")
+        case "directory":
+            path.mkdir()
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener, contextlib.suppress(OSError):
+                listener.bind(str(path))
+        case "empty":
+            path.write_bytes(b"")
+        case "sparse":
+            with path.open("wb") as file:
+                file.truncate(1 << 36)
+        case "deep":
+            path.write_text(chance.choice(("[", "a=[", '{"a":', "a.")) * DEEP)
+        case "binary":
+            path.write_bytes(chance.randbytes(5_000))
+    return kind
+
+
+def changed(text: str, chance: random.Random) -> str:
+    """A JSON text with one thing in it that is not what was written."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return chance.choice(RAW)
+    if chance.random() < 0.15:
+        return chance.choice((*RAW, json.dumps(chance.choice(ODD))))
+    mark = "4711-0815"
+    places = list(_places(document))
+    if not places:
+        return chance.choice(RAW)
+    holder, key = chance.choice(places)
+    if chance.random() < 0.15:
+        del holder[key]
+        return json.dumps(document)
+    raw = chance.random() < 0.3
+    holder[key] = mark if raw else chance.choice(ODD)
+    written = json.dumps(document)
+    return written.replace(f'"{mark}"', chance.choice(RAW)) if raw else written
 
 
 def _places(value: Any) -> Any:

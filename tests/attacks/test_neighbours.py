@@ -7,7 +7,6 @@ honest trials at once, and timed: `tests/benchmarks/neighbours.py`.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from pathlib import Path
 
@@ -17,10 +16,12 @@ from tbtui.rollout.disk import MAX_TRIAL_FILES
 from tests.attacks.bombs import Ended, Neighbourhood
 from tests.rollout.environments.ordinary_user import run_as_ordinary_user
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.starves]
 
 MODES = ["root", "root without control groups", "ordinary user"]
-BATCHES = [("fork", "memory", "inode"), ("disk", "cpu", "log")]
+# The fork bomb by itself: without groups it keeps the CPU from other bombs, too, which is no fault
+# of theirs, and said so.
+BATCHES = [("fork",), ("memory", "inode"), ("disk", "cpu", "log")]
 HONEST = 4
 
 
@@ -34,25 +35,18 @@ def results(
     if os.geteuid() != 0 and mode != MODES[-1]:
         pytest.skip("not root")
 
-    async def body(work: Path) -> None:
+    async def body(work: Path) -> dict[str, list[Ended]]:
         found: dict[str, list[Ended]] = {"honest": []}
         async with Neighbourhood(work, grouped=mode == "root") as neighbours:
             for bombs in BATCHES:
                 honest, ended = await neighbours.run(HONEST, bombs, bomb_sec=12)
                 found["honest"] += honest
                 found.update({name: [bomb] for name, bomb in zip(bombs, ended, strict=True)})
-        raw = {name: [trial.as_json() for trial in trials] for name, trials in found.items()}
-        (work / "results.json").write_text(json.dumps(raw))
+        return found
 
     if os.geteuid() == 0 and mode == MODES[-1]:
-        run_as_ordinary_user(lambda: body(Path.home() / "work"), folder / "home")
-        work = folder / "home" / "work"
-    else:
-        work = folder / "work"
-        work.mkdir()
-        asyncio.run(body(work))
-    raw = json.loads((work / "results.json").read_text())
-    return {name: [Ended.of_json(each) for each in trials] for name, trials in raw.items()}
+        return run_as_ordinary_user(lambda: body(Path.home()), folder / "home")
+    return asyncio.run(body(folder))
 
 
 def test_honest_trials_are_solved(results: dict[str, list[Ended]]) -> None:

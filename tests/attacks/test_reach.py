@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -159,13 +157,7 @@ def _host(folder: Path) -> Iterator[dict[str, str]]:
             abstract.listen()
         os.environ["SSH_AUTH_SOCK"] = str(place / "agent")
         stack.callback(os.environ.pop, "SSH_AUTH_SOCK")
-        bystander = subprocess.Popen(
-            [
-                "/bin/sleep",
-                "600",
-            ],
-            env={"SECRET": SECRET},
-        )
+        bystander = subprocess.Popen(["/bin/sleep", "600"], env={"SECRET": SECRET})
         stack.callback(bystander.wait)
         stack.callback(bystander.kill)
         yield {
@@ -221,12 +213,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if os.geteuid() != 0:
         pytest.skip("already an ordinary user")
 
-    async def body() -> None:
-        result = await _probe(Path.home() / "work", "namespaces")
-        (Path.home() / "result.json").write_text(json.dumps(asdict(result)))
-
-    run_as_ordinary_user(body, folder / "home")
-    return Result(**json.loads((folder / "home" / "result.json").read_text()))
+    return run_as_ordinary_user(lambda: _probe(Path.home() / "work", "namespaces"), folder / "home")
 
 
 def _evidence(seen: Result, number: int) -> tuple[str, int]:

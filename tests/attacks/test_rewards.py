@@ -7,11 +7,11 @@ nothing outside the trial's own directory is written, and nothing is left.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shlex
 import shutil
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from tbtui.rollout.disk import MAX_TRIAL_BYTES
 from tests.attacks.hostile import SOLVED, UNSOLVED, Attack, Result, run_attacks
 from tests.rollout.environments.ordinary_user import run_as_ordinary_user
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.starves]
 
 HONEST = 'if [ -e /app/solved ]; then echo 1 > "$R"; else echo 0 > "$R"; fi'
 SEPARATE = {"timeout_sec = 20.0": 'timeout_sec = 20.0\nenvironment_mode = "separate"'}
@@ -175,6 +175,34 @@ DISTURBED = {
     "a test script removed": Attack(_daemon(_WAIT + "rm /tests/test.sh" + _DONE), test=SLOWLY),
 }
 
+
+def _instead(command: str, seconds: int = 5) -> Attack:
+    """The verdict is replaced once it is there, before it is read."""
+    wait = "until [ -s /logs/verifier/reward.txt ]; do :; done; cd /logs/verifier; "
+    after = _until("/app/done", seconds)
+    return Attack(_daemon(wait + command + _DONE), test=f"{UNSOLVED}; {after}true")
+
+
+INSTEAD = {
+    "a FIFO for the verdict": _instead("rm reward.txt; mkfifo reward.txt"),
+    "a device for the verdict": _instead("rm reward.txt; mknod reward.txt c 1 5"),
+    "a socket for the verdict": _instead(
+        "rm reward.txt; python3 -c 'import socket as s; s.socket(s.AF_UNIX).bind(\"reward.txt\")'",
+        seconds=15,
+    ),
+    "a directory for the verdict": _instead("rm reward.txt; mkdir reward.txt"),
+    "a link for the verdict": _instead("echo 1 > /app/one; ln -sf /app/one reward.txt"),
+    "a link out of the box for the verdict": _instead("ln -sf /proc/1/root/etc/hosts reward.txt"),
+    "a sparse verdict": _instead("rm reward.txt; truncate -s 50M reward.txt"),
+    "a huge verdict": _instead("head -c 40M /dev/zero | tr '\\0' 1 > reward.txt"),
+    "a verdict of many": _instead(
+        'python3 -c \'import json; json.dump(dict.fromkeys(range(2**17), 1) | {"reward": 1},'
+        ' open("reward.json", "w"))\'',
+        seconds=15,
+    ),
+    "gigabytes of details": _instead("for i in `seq 40`; do truncate -s 50M $i; done"),
+}
+
 # Nothing that the agent leaves keeps the verifier from its verdict.
 IN_VAIN = {
     "no room for the verdict": Attack(
@@ -264,7 +292,7 @@ BY_FILES = {
     "the verifier's shell replaced": Attack(
         'cp /usr/bin/bash /usr/bin/real; printf \'#!/usr/bin/real\n/usr/bin/real "$@"; '
         "echo 1 > /logs/verifier/reward.txt\n' > /tmp/bash; chmod +x /tmp/bash;"
-        " mv -f /tmp/bash /usr/bin/bash",
+        " mv -f /tmp/bash /usr/bin/bash"
     ),
     "a library in every program": Attack(
         "cd /app; cc -shared -fPIC -o forge.so forge.c && echo /app/forge.so > /etc/ld.so.preload",
@@ -295,17 +323,16 @@ SPOILED = {
         _daemon(_WAIT_RUNNING + "pkill -STOP -f /tests/test.sh"),
         test=SLOWLY,
         toml={"timeout_sec = 20.0": "timeout_sec = 8.0"},
-    ),
+    )
 }
 
+_FIFO = {name: attack for name, attack in INSTEAD.items() if "FIFO" in name}
+PREVENTED = {**DISTURBED, **_FIFO, **SPOILED, **BY_PROCESSES, **BY_FILES}
 SEPARATED = {
     f"{name}, separate verifier": replace(attack, toml={**attack.toml, **SEPARATE})
-    for name, attack in {**DISTURBED, **SPOILED, **BY_PROCESSES, **BY_FILES}.items()
+    for name, attack in PREVENTED.items()
 }
-ALONE = {
-    f"{name}, killed first": replace(attack, alone=True)
-    for name, attack in {**DISTURBED, **SPOILED, **BY_PROCESSES, **BY_FILES}.items()
-}
+ALONE = {f"{name}, killed first": replace(attack, alone=True) for name, attack in PREVENTED.items()}
 
 FIXED = {
     "a false program first on the path, programs fixed": Attack(
@@ -331,18 +358,8 @@ if shutil.which("cc") is None:  # what boxes see of this machine
 
 # As long as it rages, the verifier may find no room for a process.
 MAY_SPOIL = frozenset(["fork bomb"])
-ALL = {
-    **RESISTED,
-    **BROKEN,
-    **IN_VAIN,
-    **DISTURBED,
-    **SPOILED,
-    **BY_PROCESSES,
-    **BY_FILES,
-    **SEPARATED,
-    **ALONE,
-    **FIXED,
-}
+_BY_ITSELF = RESISTED | BROKEN | IN_VAIN | DISTURBED | INSTEAD | SPOILED | BY_PROCESSES | BY_FILES
+ALL = _BY_ITSELF | SEPARATED | ALONE | FIXED
 AS_USER = ["fork bomb", "memory bomb", "full disk", "links in the logs", "daemons"]
 FAILED_AS_USER = [
     *("its working directory removed", "its shell removed"),
@@ -377,109 +394,66 @@ def results_as_user(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Resul
         pytest.skip("already an ordinary user")
     folder = tmp_path_factory.mktemp("attacks")
 
-    async def body() -> None:
+    async def body() -> dict[str, Result]:
         attacks = _prepared(Path.home() / "host")
         chosen = {name: attacks[name] for name in [*AS_USER, *FAILED_AS_USER, *ALONE_AS_USER]}
         results = await run_attacks(Path.home() / "run", chosen)
         assert (Path.home() / "host" / "victim").read_text() == VICTIM
-        raw = {name: asdict(result) for name, result in results.items()}
-        (Path.home() / "results.json").write_text(json.dumps(raw))
+        return results
 
-    run_as_ordinary_user(body, folder / "home")
-    raw = json.loads((folder / "home" / "results.json").read_text())
-    return {name: Result(**fields) for name, fields in raw.items()}
+    return run_as_ordinary_user(body, folder / "home")
 
 
-def _check(result: Result) -> None:
+FAILED: dict[str, object] = {"outcome": "failed", "reward": 0.0}
+ENDS: Sequence[tuple[Iterable[str], Mapping[str, object], str]] = (
+    (RESISTED, {"verdict": 0.0}, ""),
+    (BROKEN, FAILED, ""),
+    ((*DISTURBED, *INSTEAD), FAILED | {"verdict": None}, "the agent broke its verifier"),
+    (SPOILED, {"verdict": None, "outcome": "verifier_error"}, ""),
+    (IN_VAIN, {"verdict": 1.0}, ""),
+    # These a task must guard against.
+    ((*BY_PROCESSES, *BY_FILES), {"verdict": 1.0}, ""),
+    (FIXED, FAILED, "the agent has changed /"),
+    (SEPARATED, {"verdict": 0.0}, ""),
+)
+"""Attacks, what comes of each, and what its reason says."""
+
+
+def ends() -> Iterator[tuple[str, Mapping[str, object], str]]:
+    for names, wanted, reason in ENDS:
+        yield from ((name, wanted, reason) for name in names)
+    # What runs is killed first. Files stay, and with them what is left to a task.
+    for name in ALONE:
+        left = name.removesuffix(", killed first") in BY_FILES
+        yield name, {"verdict": 1.0, "outcome": "solved"} if left else FAILED | {"verdict": 0.0}, ""
+
+
+def _check(result: Result, name: str, wanted: Mapping[str, object], reason: str) -> None:
     assert not result.links, "a link in the trial's directory on the host"
     assert not result.left, "processes left"
     assert result.megabytes <= MAX_TRIAL_BYTES / (1 << 20)
     assert result.worker_megabytes < 600
+    if name in MAY_SPOIL and result.verdict is None:
+        return
+    assert {field: getattr(result, field) for field in wanted} == wanted, result
+    assert reason in result.reason, result
 
 
-def _check_resisted(result: Result, name: str) -> None:
-    if name not in MAY_SPOIL or result.verdict is not None:
-        assert result.verdict == 0.0, result
+@pytest.mark.parametrize(("name", "wanted", "reason"), ends())
+def test_what_comes_of_it(
+    results: dict[str, Result], name: str, wanted: Mapping[str, object], reason: str
+) -> None:
+    _check(results[name], name, wanted, reason)
 
 
-@pytest.mark.parametrize("name", RESISTED)
-def test_resisted(results: dict[str, Result], name: str) -> None:
-    _check(results[name])
-    _check_resisted(results[name], name)
-
-
-@pytest.mark.parametrize("name", AS_USER)
-def test_resisted_as_ordinary_user(results_as_user: dict[str, Result], name: str) -> None:
-    _check(results_as_user[name])
-    _check_resisted(results_as_user[name], name)
-
-
-@pytest.mark.parametrize("name", FAILED_AS_USER)
-def test_failed_as_ordinary_user(results_as_user: dict[str, Result], name: str) -> None:
-    _check(results_as_user[name])
-    _check_failed(results_as_user[name])
-
-
-@pytest.mark.parametrize("name", ALONE_AS_USER)
-def test_killed_first_as_ordinary_user(results_as_user: dict[str, Result], name: str) -> None:
-    _check(results_as_user[name])
-    assert results_as_user[name].verdict == 0.0
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_breaking_the_box_is_a_failure(results: dict[str, Result], name: str) -> None:
-    _check(results[name])
-    _check_failed(results[name])
-
-
-@pytest.mark.parametrize("name", DISTURBED)
-def test_disturbing_the_verifier_is_a_failure(results: dict[str, Result], name: str) -> None:
-    _check(results[name])
-    _check_failed(results[name])
-    assert results[name].verdict is None
-    assert "the agent broke its verifier" in results[name].reason
-
-
-def _check_failed(result: Result) -> None:
-    assert (result.outcome, result.reward) == ("failed", 0.0), result
-
-
-@pytest.mark.parametrize("name", SPOILED)
-def test_spoiled(results: dict[str, Result], name: str) -> None:
-    _check(results[name])
-    assert results[name].verdict is None, results[name]
-    assert results[name].outcome == "verifier_error"
-
-
-@pytest.mark.parametrize("name", IN_VAIN)
-def test_in_vain(results: dict[str, Result], name: str) -> None:
-    _check(results[name])
-    assert results[name].verdict == 1.0, results[name]
-
-
-@pytest.mark.parametrize("name", [*BY_PROCESSES, *BY_FILES])
-def test_a_task_must_guard_against(results: dict[str, Result], name: str) -> None:
-    _check(results[name])
-    assert results[name].verdict == 1.0, results[name]
-
-
-@pytest.mark.parametrize("name", ALONE)
-def test_what_runs_is_killed_first(results: dict[str, Result], name: str) -> None:
-    """Files stay, and with them what is left to a task."""
-    _check(results[name])
-    left = name.removesuffix(", killed first") in BY_FILES
-    assert results[name].verdict == (1.0 if left else 0.0), results[name]
-    assert results[name].outcome == ("solved" if left else "failed")
-
-
-@pytest.mark.parametrize("name", FIXED)
-def test_changed_programs_give_no_verdict(results: dict[str, Result], name: str) -> None:
-    _check(results[name])
-    _check_failed(results[name])
-    assert "the agent has changed /" in results[name].reason, results[name]
-
-
-@pytest.mark.parametrize("name", SEPARATED)
-def test_a_separate_verifier_is_out_of_reach(results: dict[str, Result], name: str) -> None:
-    _check(results[name])
-    assert results[name].verdict == 0.0, results[name]
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        *((name, {"verdict": 0.0}) for name in (*AS_USER, *ALONE_AS_USER)),
+        *((name, FAILED) for name in FAILED_AS_USER),
+    ],
+)
+def test_what_comes_of_it_as_ordinary_user(
+    results_as_user: dict[str, Result], name: str, wanted: Mapping[str, object]
+) -> None:
+    _check(results_as_user[name], name, wanted, "")

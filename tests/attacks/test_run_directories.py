@@ -6,6 +6,7 @@ of the commands that read a run directory are tried on each. `TBTUI_DAMAGED_RUNS
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -21,30 +22,52 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
+from tbtui.chat import Message
 from tbtui.cli import app
 from tbtui.config import RunConfig, to_toml
-from tbtui.journal.database import JournalError
-from tbtui.journal.events import Noted
+from tbtui.engines.grpo.checkpoint_state import CheckpointError, best
+from tbtui.journal.database import JournalError, require_format
+from tbtui.journal.demonstrations import Demonstrations
+from tbtui.journal.events import BestCheckpoint, Noted
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.rundir import RunDirectory, add_note
 from tbtui.journal.writer import JournalWriter
-from tbtui.ui.terminal.recordings import Recording, Scrub
+from tbtui.show_run import (
+    default_settings,
+    live_effect,
+    make_settings,
+    make_trial_tools,
+    tasks_of_run,
+)
+from tbtui.ui.application import TbtuiApp
+from tbtui.ui.runs import ReplayedRun
+from tbtui.ui.services import RecordedRun, Services
+from tbtui.ui.terminal.recordings import RecordingReader, Scrub
 from tbtui.view.reading import state_at_end
 from tests.attacks.run_damage import Damage
+from tests.engines.test_outages import small_files
+from tests.events import write_journal
+from tests.journal.test_demonstrations import demonstration
+from tests.ui.hostile import check_screen
+from tests.ui.opening import press, window
 from tests.view.story import one_step_run
 
-MANY = int(os.environ.get("TBTUI_DAMAGED_RUNS", "25"))
+MANY = int(os.environ.get("TBTUI_DAMAGED_RUNS", "10"))
 FIRST = int(os.environ.get("TBTUI_DAMAGED_RUNS_FROM", "0"))
 TRIED = 8
 """Commands for each damaged run."""
+IN_APP = int(os.environ.get("TBTUI_DAMAGED_RUNS_IN_APP", "5"))
+"""Every how many-th is opened in the app, too."""
 HANGS_SEC = 60
 MEMORY = 2 << 30
-NOTICE = re.compile("left out here$|^tbtui: passed over: ")
+NOTICE = re.compile("left out here$|^tbtui: (passed over: |[0-9]+ forks? of |bisection over )")
 """May stand before the line that says why it ends."""
 
 COMMANDS = [
@@ -65,7 +88,29 @@ COMMANDS = [
     "ctl task list --run RUN",
     "ctl config show --run RUN",
     "ctl run pause RUN",
+    "ctl trial show TRIAL --run RUN --content",
+    "ctl trial events TRIAL --run RUN --content",
+    "ctl trial events TRIAL --run RUN --json",
+    "diagnose RUN",
+    "diagnose RUN --json",
+    "demos list RUN",
+    "demos list RUN --json",
+    "demos show RUN s",
+    "demos accept RUN s",
+    "demos export RUN --all",
+    "runs note RUN",
+    "runs journal RUN",
+    "runs search echo RUN --json",
+    "export RUN --format csv --metric all --out OUT --overwrite",
+    "export RUN --format svg --out OUT --overwrite",
+    "export-model RUN OUT/model",
+    "fleet --here --no-ui --logs-dir LOGS",
+    "fleet --here --json --logs-dir LOGS",
+    "bisect RUN copy-01",
+    "fork RUN TRIAL --turn 1 -n 1 --no-ui environment_type=none-such",
+    "fork RUN TRIAL --turn bisect --checkpoint 1 --no-ui environment_type=none-such",
     "replay RUN",
+    "replay RUN TRIAL --at end --beside RUN",
     "attach RUN",
     "run --resume RUN --print-config",
     "run --resume RUN --explain",
@@ -82,7 +127,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("sound")
     subprocess.run(
         [sys.executable, "-m", "tbtui", "run", "--no-ui", "max_steps=1", "batch_size=2",
-         "group_size=2", "n_workers=1", "eval_every=0", f"logs_dir={place}", "run_name=small"],
+         "group_size=2", "n_workers=1", "eval_every=0", f"logs_dir={place}", "run_name=small",
+         "snapshots=turns", "keep_snapshots=true"],
         check=True, timeout=110, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         env={**os.environ, "XDG_STATE_HOME": str(place / "state")},
     )  # fmt: skip
@@ -93,6 +139,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trials = sorted(run.glob("trials/s*"))
     for other in {*run.glob("trials/*"), *trials} - set(trials[:2]):
         shutil.rmtree(other)
+    for other in {*run.glob("snapshots/*")} - {run / "snapshots" / trials[0].name}:
+        shutil.rmtree(other)
+    Demonstrations(RunDirectory(run)).write(demonstration(trials[0].name))
+    add_note(RunDirectory(run), "a note")
     return run
 
 
@@ -124,21 +174,30 @@ def limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def complaints(command: str, run: Path) -> list[str]:
-    """What is wrong with how a command ends."""
-    words = {"LOGS": str(run.parent), "RUN": str(run), "OUT": str(run.parent / "out")}
-    arguments = [words.get(each, each) for each in command.split()]
+def complaints(command: str, run: Path, *, refused: bool = False) -> list[str]:
+    """What is wrong with how a command ends; `refused`: it should be."""
+    words = {"LOGS": run.parent, "RUN": run, "TRIAL": next(iter(_trials(run)), run).name}
+    words |= {"OUT": run.parent / "out", "OUT/model": run.parent / "out" / "model"}
+    arguments = [str(words.get(each, each)) for each in command.split()]
     with limit():
         result = CliRunner().invoke(app, arguments)
+    return ending(result, binary="journal" in command, statuses=(2,) if refused else (0, 1, 2))
+
+
+def ending(
+    result: Result, *, binary: bool = False, statuses: tuple[int, ...] = (0, 1, 2)
+) -> list[str]:
+    """What is wrong with it; `binary`: the output is no text."""
     found = []
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         found.append(_traceback(result.exception))
-    elif result.exit_code not in (0, 1, 2):
+    elif result.exit_code not in statuses:
         found.append(f"status {result.exit_code}")
     lines = [each for each in result.stderr.splitlines() if not NOTICE.search(each)]
     if result.exit_code == 2 and len(lines) != 1:
         found.append(f"not one line: {result.stderr[:300]!r}")
-    if any(each in result.output for each in ("Traceback", "\x1b", "\x9b", "\u202e", "\x07")):
+    shown = result.stderr if binary else result.output
+    if any(each in shown for each in ("Traceback", "\x1b", "\x9b", "\u202e", "\x07")):
         found.append("a traceback or an escape sequence in the output")
     return found
 
@@ -154,7 +213,7 @@ def screens(run: Path) -> list[str]:
             ):
                 state_at_end(reader)
             for trial in ("", *(path.name for path in _trials(run))):
-                recording = Recording(directory.recording(trial))
+                recording = RecordingReader(directory.recording(trial))
                 for _ in range(50):
                     if not recording.advance():
                         break
@@ -165,6 +224,43 @@ def screens(run: Path) -> list[str]:
                 scrub.close()
         except Exception as error:  # noqa: BLE001 - the attack's finding
             return [_traceback(error)]
+    return []
+
+
+KEYS = (
+    "dollar_sign less_than_sign greater_than_sign right_parenthesis dollar_sign 1 escape 4 escape"
+    " 6 escape enter n J left_square_bracket p escape full_stop 5 escape 6 escape 2 escape g escape"
+    " escape D escape V escape M x x p escape escape c escape R down m escape f3 escape f4 enter"
+    " escape colon s escape escape ctrl+f e c enter escape escape T down escape question_mark"
+)
+"""From screen to screen of a recorded run."""
+
+
+async def app_on(run: RunDirectory) -> None:
+    services = Services(
+        library=tasks_of_run,
+        trial_tools=make_trial_tools,
+        settings=make_settings,
+        live_effect=live_effect,
+        defaults=default_settings,
+    )
+    shown = TbtuiApp(RecordedRun(run), recorded=ReplayedRun(run), live=False, services=services)
+    async with window(shown, (120, 40)) as pilot:
+        for key in KEYS.split():
+            await press(pilot, key)
+            check_screen(pilot)
+
+
+def in_the_app(run: Path) -> list[str]:
+    """The same of the app on the recorded run, from screen to screen."""
+    with limit():
+        try:
+            require_format(RunDirectory(run))
+            asyncio.run(app_on(RunDirectory(run)))
+        except JournalError:
+            return []
+        except Exception as error:  # noqa: BLE001 - the attack's finding
+            return [f"in the app: {_traceback(error)}"]
     return []
 
 
@@ -183,23 +279,24 @@ def _trials(run: Path) -> list[Path]:
         return []
 
 
-def copied(sound: Path, place: Path) -> Path:
-    run = place / "runs" / "small"
+def copied(sound: Path, place: Path, name: str = "small") -> Path:
+    run = place / "runs" / name
     shutil.copytree(sound, run, symlinks=True)
     return run
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(HANGS_SEC * 10 if MANY <= 25 else 0)
+@pytest.mark.timeout(HANGS_SEC * 10 if MANY <= 10 else 0)
 def test_damaged_in_many_ways(sound: Path, home: Path) -> None:
     broken: dict[int, list[str]] = {}
     for seed in range(FIRST, FIRST + MANY):
         place = home / str(seed)
-        run = copied(sound, place)
+        run = copied(sound, place, "small" if seed % 4 else "s\x1b[2J\x9b\u202e")
         done = Damage(run, seed).do()
         tried = random.Random(seed).sample(COMMANDS, TRIED)
         found = [f"{each}: {what}" for each in tried for what in complaints(each, run)]
-        if found := [*found, *screens(run)]:
+        shown = in_the_app(run) if seed % IN_APP == 0 else []
+        if found := [*found, *screens(run), *shown]:
             broken[seed] = [f"seed {seed}: {done}: {each}" for each in found]
             sys.stdout.write("\n".join(broken[seed]) + "\n")
             sys.stdout.flush()
@@ -235,6 +332,7 @@ def _status_of_escapes(run: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.uid
 @pytest.mark.parametrize(
     "damage", [_loop_in_checkpoint, _schema_no_text, _trial_of_bytes, _status_of_escapes]
 )
@@ -246,9 +344,23 @@ def test_damaged_in_a_way_once_found(
     assert [what for each in COMMANDS for what in complaints(each, run)] + screens(run) == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_where_nothing_more_can_be_written(sound: Path, home: Path) -> None:
+    """No command ends in a traceback, and none leaves half a file behind."""
+    run = copied(sound, home)
+    commands = [*COMMANDS, "tasks new counting --into OUT"]
+    with small_files(0):
+        found = [f"{each}: {what}" for each in commands for what in complaints(each, run)]
+    assert found == []
+    out = home / "runs" / "out"
+    assert not [path for path in out.rglob("*") if path.is_file()]
+
+
 @pytest.mark.parametrize(
     "place", ["log.txt", "trials", "checkpoints", "logs/worker-1.log", "trials/t/recording.cast",
-              "config.toml.new", "output.txt", "trackers/wandb.json"]
+              "config.toml.new", "output.txt", "trackers/wandb.json", "demos/s-t1.json",
+              "snapshots/t/turn-00001.partial", "tensorboard/events.out.tfevents.1"]
 )  # fmt: skip
 def test_a_run_that_goes_on_writes_nowhere_else(home: Path, place: str) -> None:
     run = recorded(home)
@@ -267,6 +379,94 @@ def test_a_run_that_goes_on_writes_nowhere_else(home: Path, place: str) -> None:
     assert str(planted) in result.stderr
     assert [each.name for each in elsewhere.iterdir()] == ["precious"]
     assert precious.read_text() == "mine"
+
+
+def _planted(place: str, text: str = "") -> Callable[[RunDirectory, Path], None]:
+    """A file in the run; without a text a directory."""
+
+    def plant(run: RunDirectory, precious: Path) -> None:
+        path = run.path / place
+        path.parent.mkdir(exist_ok=True)
+        if text:
+            path.write_text(text)
+        else:
+            path.mkdir()
+
+    return plant
+
+
+def _linked(place: str) -> Callable[[RunDirectory, Path], None]:
+    """A link out of the run in the place of a file or directory."""
+
+    def plant(run: RunDirectory, precious: Path) -> None:
+        path = run.path / place
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.symlink_to(precious)
+
+    return plant
+
+
+def _demonstrated(**changes: Any) -> Callable[[RunDirectory, Path], None]:
+    def write(run: RunDirectory, precious: Path) -> None:
+        Demonstrations(run).write(msgspec.structs.replace(demonstration(), **changes))
+
+    return write
+
+
+def _demonstrations_elsewhere(run: RunDirectory, precious: Path) -> None:
+    other = RunDirectory(precious.parent)
+    Demonstrations(other).write(demonstration())
+    (run.path / "demos").symlink_to(precious.parent / "demos")
+
+
+ONCE_FOUND = [
+    ("demos list RUN", _planted("demos/s-t1.json", '{"x":' + "[" * 100_000)),
+    ("demos list RUN", _demonstrated(task="\x9b31m\x1b[2J")),
+    ("demos show RUN s", _demonstrated(task="\x9b31m\x1b[2J")),
+    ("demos export RUN --all", _demonstrated(messages=(Message("user", "\x9b31m"),))),
+    ("fork RUN t1 --turn 1 --checkpoint 9", _planted("checkpoints/step-x")),
+    ("eval RUN --latest --no-ui", _planted("checkpoints/step-²")),
+]
+LEADING_OUT = [
+    ("demos list RUN", _demonstrations_elsewhere),
+    ("demos accept RUN s", _demonstrations_elsewhere),
+    ("runs journal RUN", _linked("run.db")),
+]
+
+
+@pytest.mark.parametrize(("command", "damage"), ONCE_FOUND + LEADING_OUT)
+def test_a_command_ends_with_one_line(
+    home: Path, command: str, damage: Callable[[RunDirectory, Path], None]
+) -> None:
+    run = recorded(home)
+    precious = home / "elsewhere" / "precious"
+    precious.parent.mkdir()
+    shutil.copy(run.database, precious)
+    damage(run, precious)
+    before = {file: file.read_bytes() for file in precious.parent.rglob("*") if file.is_file()}
+    assert complaints(command, run.path, refused=(command, damage) in LEADING_OUT) == []
+    assert before == {file: file.read_bytes() for file in before}
+
+
+def test_the_best_checkpoint_is_the_runs_own(home: Path) -> None:
+    run = recorded(home)
+    with JournalWriter(run, continues=True) as journal:
+        journal.append(BestCheckpoint(step=1, pass_rate=1.0, path="../elsewhere"))
+    with pytest.raises(CheckpointError, match="is not within the run"):
+        best(run)
+
+
+def test_a_demonstration_is_written_through_no_link(home: Path) -> None:
+    run = recorded(home)
+    Demonstrations(run).write(demonstration())
+    precious = home / "precious"
+    precious.write_text("mine")
+    name = f"{demonstration().id}.json"
+    (run.path / "demos" / f".{name}.{os.getpid()}").symlink_to(precious)
+    assert complaints("demos accept RUN s", run.path) == []
+    assert precious.read_text() == "mine"
+    assert Demonstrations(run).find("s").status == "accepted"
 
 
 def test_a_trigger_in_a_journal_does_nothing(home: Path) -> None:
@@ -300,7 +500,4 @@ def recorded(home: Path) -> RunDirectory:
     """A run that may go on, without a policy's files."""
     run = RunDirectory.create(home / "runs" / "r")
     run.config.write_text(to_toml(RunConfig(logs_dir=home / "runs")))
-    with JournalWriter(run) as journal:
-        for event in one_step_run():
-            journal.append(event)
-    return run
+    return write_journal(run, one_step_run())

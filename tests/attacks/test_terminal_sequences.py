@@ -16,7 +16,7 @@ from tbtui.cli import app
 from tbtui.config import RunConfig, to_toml
 from tbtui.journal.events import decode
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.writer import JournalWriter
+from tests.events import write_journal
 from tests.view.story import one_step_run
 
 PAYLOAD = "\x1b]52;c;cm0gLXJm\x07\x9b31m\x9d52;c;aGk=\x9c\u202eevil\u2066\x7f\r\n\x1b[2J"
@@ -73,37 +73,43 @@ def spoken(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
-    """A run whose every text has the payload in it, where that is still an event."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    run = RunDirectory.create(tmp_path / "runs" / "evil\x9b31m\u202e")
-    config = RunConfig(logs_dir=tmp_path / "runs", wandb_name=PAYLOAD, trackio_project="\u202ex")
-    run.config.write_text(to_toml(config))
-    with JournalWriter(run) as journal:
-        for event in one_step_run():
-            journal.append(event)
+def infect(run: RunDirectory, payload: str) -> list[str]:
+    """Append the payload to every text of a run, where that is still an event; returns its trials'
+    ids."""
+    trials = []
     with closing(sqlite3.connect(run.database)) as db:
         for seq, kind, body in db.execute("SELECT seq, kind, body FROM events").fetchall():
             document = json.loads(body)
             for holder, key in spoken(document):
                 before = holder[key]
                 # What belongs together stays together: a payload is the same everywhere.
-                holder[key] = before + PAYLOAD
+                holder[key] = before + payload
                 try:
                     decode(kind, json.dumps(document))
                 except ValueError:
                     holder[key] = before
             if "sample" in document:
                 document["sample"] = None  # none is recorded
-            trial = document.get("trial")
+            trials.append(document.get("trial"))
             db.execute(
                 "UPDATE events SET body = ?, trial = ? WHERE seq = ?",
-                (json.dumps(document), trial, seq),
+                (json.dumps(document), trials[-1], seq),
             )
         db.commit()
+    return list(dict.fromkeys(filter(None, trials)))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A run whose every text has the payload in it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    run = RunDirectory.create(tmp_path / "runs" / "evil\x9b31m\u202e")
+    config = RunConfig(logs_dir=tmp_path / "runs", wandb_name=PAYLOAD, trackio_project="\u202ex")
+    run.config.write_text(to_toml(config))
+    write_journal(run, one_step_run())
+    infect(run, PAYLOAD)
     (tmp_path / "hostile.toml").write_text(f'"x{json.dumps(PAYLOAD)[1:-1]}" = 1\n')
     checkpoint = tmp_path / "hostile-checkpoint"
     checkpoint.mkdir()

@@ -27,8 +27,10 @@ from tbtui.engines.resume import request_resume
 from tbtui.journal.events import SettingsChanged
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tests.events import run_started
+from tests.events import run_started, write_journal
 from tests.view.story import one_step_run
+
+pytestmark = pytest.mark.uid
 
 GUIDE = Path(__file__).parents[2] / "tbtui" / "guide" / "trust.md"
 EVIL = "evil_module_of_a_colleague"
@@ -46,6 +48,7 @@ NAMED: dict[str, dict[str, Any]] = {
     "review rules": {"review_rules": Path("/tmp/evil.toml")},
     "a machine": {"gpu_hosts": ("-oProxyCommand=touch ran",)},
     "files of the host": {"environment_kwargs": {"visible": ["/"]}},
+    "a key for its tasks": {"task_credentials": ("TINKER_API_KEY",)},
     "alerts": {"alerts": ("command:touch ran", "http://127.0.0.1:PORT")},
     "privileges": {"environment_kwargs": {"trust_compose": True}},
 }
@@ -94,10 +97,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def a_run(place: Path, **named: Any) -> RunDirectory:
     run = RunDirectory.create(place / "runs" / "theirs")
     run.config.write_text(to_toml(RunConfig(logs_dir=place / "runs", **named)))
-    with JournalWriter(run) as journal:
-        for event in one_step_run():
-            journal.append(event)
-    return run
+    return write_journal(run, one_step_run())
 
 
 def invoke(*arguments: str) -> Result:
@@ -194,10 +194,7 @@ def test_ones_own_run_goes_on_without_a_question_and_a_copy_elsewhere_does_not(
     rules = here / "rules.toml"
     rules.write_text("[[rule]]\ndo = 'accept'\n")
     config = parse_settings(["review=always", f"review_rules={rules}", "run_name=mine"])
-    run = request_run(config).directory
-    with JournalWriter(run) as journal:
-        for event in one_step_run():
-            journal.append(event)
+    run = write_journal(request_run(config).directory, one_step_run())
     assert request_resume("mine", ["max_steps=9"]).config.review_rules == rules
     # Its directory may lie anywhere.
     shutil.copytree(run.path, here / "elsewhere" / "mine")
@@ -232,8 +229,8 @@ def test_a_password_in_an_address_is_not_written_down(here: Path, listener: List
     assert "http://me:***@127.0.0.1" in shown.stdout
     run = request_run(parse_settings([*config, f"vllm_base_url={address}"])).directory
     assert "me:***@127.0.0.1" in run.config.read_text()
-    with JournalWriter(run) as journal:
-        journal.append(run_started(settings=to_json(parse_settings([f"vllm_base_url={address}"]))))
+    settings_of_run = to_json(parse_settings([f"vllm_base_url={address}"]))
+    write_journal(run, [run_started(settings=settings_of_run)])
     everything = b"".join(each.read_bytes() for each in run.path.rglob("*") if each.is_file())
     assert b"hunter2" not in everything + shown.output.encode()
     # Taken up again it is asked for, and then used.

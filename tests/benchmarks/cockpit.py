@@ -1,6 +1,6 @@
 """The figures that the app is to reach, in one table: `python tests/benchmarks/cockpit.py`.
 
-On a real pty, two cores and nothing else to do. It takes some eight minutes; `--only keys,output`
+On a real pty, two cores and nothing else to do. It takes some eight minutes; `--only starts,keys`
 measures a few. The load is `ui_load.py`'s.
 """
 
@@ -17,8 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks.start_up import TBTUI, bytecode_in, frame_measures, textual_seconds
-from tests.benchmarks.ui_load import Load, Terminal, drive, in_pty
+from tests import session
+from tests.benchmarks.start_up import TBTUI, bytecode_in, start_measures, textual_seconds
+from tests.benchmarks.ui_load import Load, drive, open_terminal
+from tests.terminal import Terminal
 
 Row = tuple[str, float, str, float | None]
 """What, how much, its unit, and the most that it may be; None: it is reported only."""
@@ -27,9 +29,9 @@ STALLS = 3
 STALL_SEC = 10.0
 
 
-def frames() -> Iterator[Row]:
-    """The app opened by each of its commands; medians."""
-    with frame_measures() as measures:
+def starts() -> Iterator[Row]:
+    """The app opened by each of its commands, and what else one waits for; medians."""
+    with start_measures() as measures:
         for name, measure, repeats, most in measures:
             measure()
             yield name, statistics.median(measure() for _ in range(repeats)), "s", most
@@ -77,9 +79,9 @@ def stalled() -> Iterator[Row]:
     """Trials that the embedded engine finishes while its terminal is read, and while not."""
     with tempfile.TemporaryDirectory() as logs:
         settings = [f"logs_dir={logs}", "max_steps=1000", "eval_every=1000"]
-        with in_pty([*TBTUI, "run", *settings], (200, 60)) as terminal:
+        with open_terminal([*TBTUI, "run", *settings], (200, 60)) as terminal:
             windows = list(_windows(terminal))
-            terminal.write("\x03")
+            terminal.type("\x03")
             while terminal.read(30) is not None:
                 pass
         (database,) = Path(logs).glob("*/run.db")
@@ -119,7 +121,7 @@ def _read_for(terminal: Terminal, seconds: float) -> None:
 
 
 MEASURES: dict[str, Callable[[], Iterator[Row]]] = {
-    "frames": frames,
+    "starts": starts,
     "load": load,
     "keys": keys,
     "hour": hour,
@@ -128,6 +130,7 @@ MEASURES: dict[str, Callable[[], Iterator[Row]]] = {
 
 
 def main() -> None:
+    session.begin()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(MEASURES), help=f"of {', '.join(MEASURES)}")
     chosen = parser.parse_args().only.split(",")

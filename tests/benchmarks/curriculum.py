@@ -22,6 +22,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from tests import session
+
 STARTER = Path(__file__).parents[2] / "tasks" / "starter"
 GOAL = 0.70
 WAYS = ("uniform", "learnability", "thompson")
@@ -95,6 +97,7 @@ def rollouts_to_goal(*settings: str) -> dict[str, Any]:
 
 
 def main() -> None:
+    session.begin()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", nargs="*", type=int)
     parser.add_argument("--tasks", type=int, default=24, help="starter tasks to train on")

@@ -33,7 +33,9 @@ from tbtui.journal.events import (
     TrialTakenOver,
 )
 from tbtui.journal.rundir import RunDirectory
+from tests import session
 from tests.events import events_of
+from tests.tasks import make_task
 
 STEPS = 5
 SHOWN = 5
@@ -75,27 +77,15 @@ def write_tasks(folder: Path) -> list[str]:
     names = []
     for number, (file, directory) in enumerate(zip(FILES, DIRECTORIES, strict=True)):
         name = f"both-{number + 1:02d}"
-        task = folder / name
-        for place in ("environment", "tests", "solution"):
-            (task / place).mkdir(parents=True)
-        (task / "instruction.md").write_text(
+        task = make_task(
+            folder / name,
             f"Delete the file /app/{file} but keep everything else.\n"
-            f"Create a directory named {directory} inside /app\n"
+            f"Create a directory named {directory} inside /app",
+            f"cd /app; [ ! -e {file} ] && [ -d {directory} ]; echo $((1 - $?)) > $R",
         )
-        (task / "environment" / "Dockerfile").write_text(
-            f"FROM debian:bookworm-slim\nWORKDIR /app\nCOPY {file} /app/{file}\n"
-        )
+        with (task / "environment" / "Dockerfile").open("a") as dockerfile:
+            dockerfile.write(f"COPY {file} /app/{file}\n")
         (task / "environment" / file).write_text("winter\n")
-        (task / "tests" / "test.sh").write_text(
-            f"#!/bin/bash\ncd /app; [ ! -e {file} ] && [ -d {directory} ]\n"
-            "echo $((1 - $?)) > /logs/verifier/reward.txt\n"
-        )
-        commands = "\n".join(solution(number))
-        (task / "solution" / "solve.sh").write_text(f"#!/bin/bash\ncd /app\n{commands}\n")
-        (task / "task.toml").write_text(
-            'schema_version = "1.4"\n[agent]\ntimeout_sec = 60.0\n[verifier]\n'
-            'timeout_sec = 20.0\n[environment]\nworkdir = "/app"\n'
-        )
         names.append(name)
     return names
 
@@ -190,6 +180,7 @@ def arm(seed: str, more: Sequence[str], *, shown: bool) -> list[float]:
 
 
 def main(arguments: list[str]) -> None:
+    session.begin()
     more = [each for each in arguments if "=" in each]
     if not any(each.startswith("learning_rate=") for each in more):
         more.append("learning_rate=1e-3")

@@ -48,6 +48,8 @@ def groups(reader: JournalReader) -> list[list[ExaminedTrial]]:
                         reward=event.reward,
                         verdict=event.verdict,
                         turns=event.turns,
+                        began_at=event.ended_at - event.seconds.total + event.seconds.queue,
+                        ended_at=event.ended_at,
                         verifying_sec=event.seconds.verifying,
                         commands=tuple(commands[event.trial]),
                         verifier_output=event.verifier_output,
@@ -75,7 +77,7 @@ def report(run: RunDirectory) -> Iterator[str]:
         f" that said the same; {len(found)} suspected ({len(found) / max(1, len(trials)):.2%})"
     )
     for trial, reasons in found:
-        yield f"  {trial}: " + "; ".join(f"{name}: {why}" for name, why in reasons)
+        yield f"  {trial}: " + "; ".join(f"{each.rule}: {each.text}" for each in reasons)
 
 
 def main(directories: Sequence[str]) -> None:

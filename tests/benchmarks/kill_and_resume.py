@@ -38,6 +38,7 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
+from tests import session
 
 _PATIENCE_SEC = 300
 _AT_START = 0.2
@@ -256,6 +257,7 @@ def table(kills: Sequence[Kill]) -> str:
 
 
 def main(kills: int, seed: int, settings: dict[str, str]) -> int:
+    session.begin()
     where = Path(tempfile.mkdtemp(prefix="tbtui-kill-"))
     began = time.monotonic()
     alone, killed, moments = experiment(where, kills, seed, 4.0, settings)

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests import session
+
 NEAR_GREEDY = 0.05
 
 
@@ -45,6 +47,7 @@ def evaluations(events: list[dict[str, Any]]) -> list[tuple[int, float, float, i
 
 
 def main(seeds: list[str], extra: list[str]) -> None:
+    session.begin()
     for seed in seeds:
         logs = Path(tempfile.mkdtemp(prefix="tbtui-curve-"))
         began = time.monotonic()

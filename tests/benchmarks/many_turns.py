@@ -1,6 +1,8 @@
-"""Many long trials at once: `python tests/benchmarks/many_turns.py [--trials 32] [--turns 10]`.
+"""Trials by Harbor alone and by tbtui: `python tests/benchmarks/many_turns.py [--trials 32]
+[--turns 10] [--environment sandbox]`.
 
-The same trials, the same sandbox and an instant scripted model, twice:
+The same trials at once, in the same environment, with an instant scripted model, twice (in Docker
+by Harbor's own environment and by ours):
 
 - bare: `harbor.trial.trial.Trial.run()` with stock Terminus-2, gathered on one event loop,
 - tbtui: `TrialRunner` and `WorkerPool` with two workers, journal and recordings on.
@@ -30,10 +32,11 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests import session
 from tests.faults.policy import TAG, FaultyPolicy
 
 if TYPE_CHECKING:
@@ -63,7 +66,7 @@ def script(turns: int) -> list[str]:
 
 
 def task_of(folder: Path, turns: int) -> Path:
-    from tests.faults.harness import make_task
+    from tests.tasks import make_task
 
     return make_task(
         folder,
@@ -110,79 +113,50 @@ def figures(wall: float, lags: list[float], cpu: float) -> dict[str, float]:
     return {"wall": wall, "cpu": cpu, "lag50": cuts[49], "lag99": cuts[98], "lagmax": max(lags)}
 
 
-async def bare(folder: Path, trials: int, turns: int) -> dict[str, float]:
-    from harbor.agents.terminus_2.terminus_2 import Terminus2
-    from harbor.llms.base import BaseLLM, LLMResponse
-    from harbor.models.metric import UsageInfo
-    from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
-    from harbor.trial.trial import Trial
+async def bare(options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    from harbor.models.trial.config import EnvironmentConfig
+
+    from tests.benchmarks.bare_harbor import run_bare
 
     logging.getLogger("harbor").setLevel(logging.ERROR)
-
-    class Scripted(BaseLLM):
-        def __init__(self) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self._answers = iter(script(turns))
-
-        async def call(self, prompt: str, **kwargs: Any) -> LLMResponse:
-            usage = UsageInfo(prompt_tokens=1, completion_tokens=1, cache_tokens=0, cost_usd=0.0)
-            return LLMResponse(content=next(self._answers), usage=usage)
-
-        def get_model_context_limit(self) -> int:
-            return CONTEXT
-
-        def get_model_output_limit(self) -> int | None:
-            return 512
-
-    class ScriptedTerminus(Terminus2):
-        def _init_llm(self, *args: Any, **kwargs: Any) -> BaseLLM:
-            return Scripted()
-
-    # Harbor builds an agent from an import path.
-    globals()["ScriptedTerminus"] = ScriptedTerminus
-    task = task_of(folder / "task", turns)
+    docker = options.environment == "docker"
+    environment = EnvironmentConfig(**({"type": "docker"} if docker else {"import_path": SANDBOX}))
+    task = task_of(folder / "task", options.turns)
 
     async def run(name: str) -> float | None:
-        config = TrialConfig(
-            task=TaskConfig(path=task),
-            trials_dir=folder / "trials",
-            trial_name=name,
-            agent=AgentConfig(
-                import_path=f"{__name__}:ScriptedTerminus",
-                model_name="scripted/model",
-                kwargs={
-                    "max_turns": turns + 2,
-                    "record_terminal_session": False,
-                    "enable_summarize": False,
-                    "suppress_max_turns_warning": True,
-                },
-            ),
-            environment=EnvironmentConfig(import_path=SANDBOX),
-        )
-        result = await (await Trial.create(config)).run()
-        rewards = result.verifier_result.rewards if result.verifier_result else None
-        return rewards["reward"] if rewards else None
+        answers = script(options.turns)
+        return await run_bare(name, task, folder / "trials", answers, environment)
 
     await run("warm-up")
     before = cpu_seconds()
-    wall, lags = await gathered(run, trials)
+    wall, lags = await gathered(run, options.trials)
     return figures(wall, lags, cpu_seconds() - before)
 
 
-async def ours(folder: Path, trials: int, turns: int, workers: int) -> dict[str, float]:
+async def ours(options: argparse.Namespace, folder: Path) -> dict[str, float]:
     import psutil
 
     from tbtui.engines.trials.attempts import Place
     from tbtui.journal.rundir import RunDirectory
     from tbtui.journal.writer import JournalWriter
+    from tbtui.rollout.environments.choose import choose_environment
+    from tbtui.rollout.messages import EnvironmentSpec
     from tests.faults.harness import plan_trial, trial_runner
 
+    workers, turns = options.workers, options.turns
+    choice = choose_environment(options.environment)
     plan = plan_trial(task_of(folder / "task", turns), seed=0)
     directory = RunDirectory.create(folder / "run")
     policy = FaultyPolicy({"all": script(turns)}, CONTEXT)
     with JournalWriter(directory) as journal:
         runner = trial_runner(
-            directory, policy, journal, n_parallel=trials, n_workers=workers, max_turns=turns + 2
+            directory,
+            policy,
+            journal,
+            n_parallel=options.trials,
+            n_workers=workers,
+            max_turns=turns + 2,
+            environment=EnvironmentSpec(choice.type, choice.import_path, choice.kwargs),
         )
         await runner.pool.start()
 
@@ -194,7 +168,7 @@ async def ours(folder: Path, trials: int, turns: int, workers: int) -> dict[str,
         times = [psutil.Process(pid).cpu_times() for pid in runner.pool.pids.values()]
         spent = sum(t.user + t.system + t.children_user + t.children_system for t in times)
         before = cpu_seconds() + spent
-        wall, lags = await gathered(run, trials)
+        wall, lags = await gathered(run, options.trials)
         await runner.pool.stop()
     return figures(wall, lags, cpu_seconds() - before)
 
@@ -216,6 +190,7 @@ async def all_ready(directory: RunDirectory, workers: int) -> None:
 def in_own_process(side: str, options: argparse.Namespace) -> dict[str, float]:
     command = [sys.executable, __file__, "--side", side, "--trials", str(options.trials)]
     command += ["--turns", str(options.turns), "--workers", str(options.workers)]
+    command += ["--environment", options.environment]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, cwd=ROOT)
     measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return measured
@@ -250,6 +225,7 @@ def row(side: str, run: dict[str, float]) -> str:
 
 
 def main() -> None:
+    session.begin()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -257,15 +233,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--environment", choices=["sandbox", "docker"], default="sandbox")
     parser.add_argument("--side", choices=["bare", "tbtui"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side is None:
         sys.exit(0 if compare(options) else 1)
     with tempfile.TemporaryDirectory() as folder:
-        if options.side == "bare":
-            work = bare(Path(folder), options.trials, options.turns)
-        else:
-            work = ours(Path(folder), options.trials, options.turns, options.workers)
+        work = (bare if options.side == "bare" else ours)(options, Path(folder))
         print(json.dumps(asyncio.run(work)))
 
 

@@ -16,18 +16,45 @@ import logging
 import statistics
 import sys
 import tempfile
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from trial_overhead import SCRIPT, TASK, bare, rate, timed
+from harbor.models.trial.config import EnvironmentConfig
 
+from tbtui.resources import tasks_dir
+from tests.benchmarks.bare_harbor import run_bare
 from tests.engines.prime_rl.environment_server import serving_environment
 from tests.engines.prime_rl.scripted_model import serving
+from tests.rollout.scripted import DONE, SANDBOX, act
 
+TASK = tasks_dir() / "starter" / "copy-01"
+SCRIPT = [act("cp /app/readme.md /app/alpha.txt\n", duration=0.0), DONE, DONE]
 TRIALS = 31
 AT_ONCE = 32
+
+
+async def timed(run: Callable[[str], Awaitable[float | None]], name: str) -> float:
+    began = time.perf_counter()
+    reward = await run(name)
+    if reward != 1.0:
+        raise SystemExit(f"{name}: reward {reward}, expected 1")
+    return time.perf_counter() - began
+
+
+async def rate(run: Callable[[str], Awaitable[float | None]], name: str, trials: int) -> float:
+    """Trials per second with eight at once."""
+    slots = asyncio.Semaphore(8)
+
+    async def one(number: int) -> None:
+        async with slots:
+            await timed(run, f"{name}-{number}")
+
+    began = time.perf_counter()
+    await asyncio.gather(*(one(number) for number in range(trials)))
+    return trials / (time.perf_counter() - began)
 
 
 async def main() -> None:
@@ -43,7 +70,8 @@ async def main() -> None:
                 return (await server.rollout(TASK.name)).reward
 
             async def through_harbor(name: str) -> float | None:
-                return await bare(name, root / "bare")
+                environment = EnvironmentConfig(import_path=SANDBOX.import_path)
+                return await run_bare(name, TASK, root / "bare", SCRIPT, environment)
 
             seconds: dict[str, list[float]] = {"bare": [], "plugin": []}
             for number in range(TRIALS):  # in turns, so that both see the same machine

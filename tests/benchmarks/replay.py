@@ -28,10 +28,10 @@ from test_recording_seek import BEGAN, write_cast
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.search import search
-from tbtui.journal.summaries import find_runs, summarise
 from tbtui.ui.runs import ReplayedRun
-from tbtui.ui.terminal.recordings import ReadLimit, Recording
+from tbtui.ui.terminal.recordings import ReadLimit, RecordingReader
 from tbtui.view.reading import state_at_end
+from tbtui.view.runs import find_runs, summarise
 
 _NAME = re.compile(r'"[a-z]\d{3}(?=["-])')
 """What the names of a synthetic run's groups and trials begin with."""
@@ -124,7 +124,7 @@ def measure_runs(directory: Path, run: RunDirectory, count: int) -> Iterator[Row
 
 def measure_recording(path: Path, size: int) -> Iterator[Row]:
     end = write_cast(path, size)
-    recording = Recording(path)
+    recording = RecordingReader(path)
 
     def seek(share: float) -> None:
         while recording.advance(ReadLimit(BEGAN + share * end, BEGAN)):

@@ -30,8 +30,8 @@ from tbtui.rollout.light_harbor import litellm_deferred
 from tbtui.rollout.link import TrialLink
 from tbtui.rollout.messages import Completion, FromWorker, SampleWanted, TrialFacts, TrialSpec
 from tbtui.rollout.recording import Recorder
-from tests.engines.real_run import write_task
 from tests.rollout.scripted import DONE, SANDBOX, act
+from tests.tasks import make_task
 
 with litellm_deferred():
     from tbtui.rollout.trial import run_trial
@@ -87,7 +87,7 @@ async def trial(spec: TrialSpec, script: list[str]) -> tuple[TrialFacts, float, 
         if isinstance(message, SampleWanted):
             asked = asked or time.perf_counter() - began
             text = script.pop(0) if script else DONE
-            answer = Completion(message.request, text, False, 1, 1)
+            answer = Completion(message.request, message.trial, text, False, 1, 1)
             asyncio.get_running_loop().call_later(0.05, link.deliver, answer)
 
     link = TrialLink(spec, post=post, requests=itertools.count(), recorder=Recorder())
@@ -190,7 +190,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         task = folder / "solve"
-        write_task(task)
+        make_task(task)
         await snapshot_of_a_box(folder)
         await starts(folder, task)
         await cost_in_a_trial(folder, task)

@@ -1,8 +1,8 @@
-"""How long a person waits: `python tests/benchmarks/start_up.py`. Run it on a quiet machine.
+"""How long a person waits: measures of starts for `cockpit.py`, from process start.
 
-`--help`, the first line of `--no-ui`, and the app's first frame on a real pseudo-terminal, from
-process start, opened by `run`, `replay` and `attach`; then the first reward. The import of Textual
-alone says how fast the machine is at that moment.
+`--help`, the first line of `--no-ui`, and the app's first frame on a real pseudo-terminal, opened
+by `run`, `replay` and `attach`; then the first reward. The import of Textual alone says how fast
+the machine is at that moment.
 
 Python keeps the bytecode of what it has imported once, so that only the very first start compiles.
 The rows are of later ones, whatever PYTHONDONTWRITEBYTECODE says here; the last is of that first.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.benchmarks.ui_load import in_pty
+from tests.benchmarks.ui_load import open_terminal
 
 TBTUI = [sys.executable, "-m", "tbtui"]
 REPEATS = 5
@@ -78,14 +77,14 @@ def first_line_seconds() -> float:
 def first_frame_seconds(*arguments: str) -> float:
     """Until the app has painted its first whole frame (the line of keys is its last)."""
     began = time.monotonic()
-    with in_pty([*TBTUI, *arguments], SIZE) as terminal:
+    with open_terminal([*TBTUI, *arguments], SIZE) as terminal:
         seen = b""
         while b"quit" not in seen:
             if (data := terminal.read(30)) is None:
                 raise SystemExit(f"{arguments}: no first frame: {seen[-200:]!r}")
             seen += data
         seconds = time.monotonic() - began
-        terminal.write("\x03")
+        terminal.type("\x03")
         while terminal.read(30) is not None:
             pass
     return seconds
@@ -153,46 +152,16 @@ Measure = tuple[str, Callable[[], float], int, float | None]
 
 
 @contextmanager
-def frame_measures() -> Iterator[list[Measure]]:
-    """First frames of the app, and what Textual takes of them."""
+def start_measures() -> Iterator[list[Measure]]:
+    """First frames of the app, what Textual takes of them, and other first signs of life."""
     with recorded_run() as recorded, live_run() as live:
         yield [
             ("import textual.app", textual_seconds, REPEATS, None),
             ("first frame, run", run_frame_seconds, REPEATS, 1.0),
-            (
-                "first frame, replay",
-                lambda: first_frame_seconds("replay", recorded),
-                REPEATS,
-                1.0,
-            ),
+            ("first frame, replay", lambda: first_frame_seconds("replay", recorded), REPEATS, 1.0),
             ("first frame, attach", lambda: first_frame_seconds("attach", live), REPEATS, 1.0),
-        ]
-
-
-def main() -> None:
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"{'':28}{'median':>8}{'worst':>8}{'aim':>6}   seconds")
-    with (
-        tempfile.TemporaryDirectory() as compiled,
-        bytecode_in(compiled),
-        frame_measures() as frames,
-    ):
-        rows: list[Measure] = [
-            *frames,
             ("tbtui --help", help_seconds, REPEATS, 0.4),
             ("--no-ui, first line", first_line_seconds, REPEATS, 1.5),
             ("first reward", first_reward_seconds, 2, None),
             ("first frame, never compiled", first_start_seconds, 2, None),
         ]
-        for name, measure, repeats, aim in rows:
-            measure()
-            seconds = [measure() for _ in range(repeats)]
-            aimed = "-" if aim is None else f"{aim:g}"
-            print(
-                f"{name:28}{statistics.median(seconds):8.2f}{max(seconds):8.2f}{aimed:>6}",
-                flush=True,
-            )
-
-
-if __name__ == "__main__":
-    main()

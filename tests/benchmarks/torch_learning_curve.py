@@ -23,6 +23,7 @@ from typing import Any
 
 from tbtui.policies.local.export import export
 from tbtui.policies.local.tokenizer import SHIPPED
+from tests import session
 from tests.benchmarks.learning_curve import evaluations, run
 
 LORA_RANK = 16
@@ -75,6 +76,7 @@ def settings_of(kind: str, rate: float) -> list[str]:
 
 
 def main(seeds: list[str], kinds: list[str], extra: list[str]) -> None:
+    session.begin()
     folder = Path(tempfile.mkdtemp(prefix="tbtui-torch-curve-"))
     export(SHIPPED, folder / "model")
     latest: dict[str, list[float]] = {EMBEDDED: [], **{KINDS[kind]: [] for kind in kinds}}

@@ -11,28 +11,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import fcntl
 import itertools
 import json
 import os
-import pty
 import random
 import re
-import select
 import signal
 import sqlite3
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.terminal import set_delays
+from tests import session
+from tests.terminal import Terminal
 
 SETTLING_SEC = 4.0
 """From the app's start until it is measured."""
@@ -87,9 +83,9 @@ def drive(load: Load, keys: bool = False) -> Measured:
                 while not (run.path / "began").exists():
                     time.sleep(0.05)
                 show = [__file__, "--show", run.path, "--report", report, "--load", given]
-                with in_pty([sys.executable, *map(str, show)], load.size) as terminal:
+                with open_terminal([sys.executable, *map(str, show)], load.size) as terminal:
                     pressed = KeyPresses(terminal) if keys else None
-                    painted = terminal.drain(SETTLING_SEC + load.seconds, pressed)
+                    painted = drain(terminal, SETTLING_SEC + load.seconds, pressed)
                 if not report.exists():
                     raise SystemExit("the app has broken: --show says why")
                 result = json.loads(report.read_text())
@@ -122,52 +118,22 @@ def played(run: RunDirectory) -> tuple[float, float]:
 # The terminal
 
 
-class Terminal:
-    """The end of a pty that a terminal would have."""
-
-    def __init__(self, master: int) -> None:
-        self._master = master
-
-    def write(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def read(self, timeout: float) -> bytes | None:
-        """What has come within `timeout` seconds; None when the app has gone."""
-        if not select.select([self._master], [], [], timeout)[0]:
-            return b""
-        try:
-            return os.read(self._master, 65536) or None
-        except OSError:
-            return None
-
-    def drain(self, seconds: float, pressed: KeyPresses | None) -> int:
-        """Read until the app has gone; the bytes between settling and `seconds`."""
-        painted, began = 0, time.monotonic()
-        while (data := self.read(0.005)) is not None:
-            if SETTLING_SEC <= time.monotonic() - began < seconds:
-                painted += len(data)
-                if pressed is not None:
-                    pressed.look(data)
-        return painted
-
-
-@contextlib.contextmanager
-def in_pty(command: list[str], size: tuple[int, int]) -> Iterator[Terminal]:
-    """Run a command in a terminal; whatever is left of it at the end is killed."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+def open_terminal(command: list[str], size: tuple[int, int]) -> Terminal:
+    """Run a command in a terminal as `tbtui` itself would, which sets delays before it imports."""
+    environment = {**os.environ, "COLORTERM": "truecolor"}
     set_delays(environment)
-    process = subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
-    )
-    os.close(slave)
-    try:
-        yield Terminal(master)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
+    return Terminal(*command, size=size, controls=False, env=environment)
+
+
+def drain(terminal: Terminal, seconds: float, pressed: KeyPresses | None) -> int:
+    """Read until the app has gone; the bytes between settling and `seconds`."""
+    painted, began = 0, time.monotonic()
+    while (data := terminal.read(0.005)) is not None:
+        if SETTLING_SEC <= time.monotonic() - began < seconds:
+            painted += len(data)
+            if pressed is not None:
+                pressed.look(data)
+    return painted
 
 
 class KeyPresses:
@@ -207,7 +173,7 @@ class KeyPresses:
         elif self._awaited is None and now >= self._next:
             key, awaited = next(self._keys)
             self._seen = b""
-            self._terminal.write(key)
+            self._terminal.type(key)
             self._since = now
             if awaited:
                 self._awaited = awaited
@@ -327,6 +293,7 @@ def main() -> None:
         return write_run(RunDirectory(given.write), Load(**given.load))
     if given.show:
         return show_run(RunDirectory(given.show), Load(**given.load), given.report)
+    session.begin()
     width, _, height = given.size.partition("x")
     size = int(width), int(height)
     load = Load(given.trials, given.seconds, given.fps, given.speed, size)

@@ -2,8 +2,7 @@
 
 Without RUN_DIRECTORY, a run of eight steps is recorded first. The cockpit stands where half of the
 last step's trials have ended; the group is the one of that step whose rewards differ most. The
-review is the tests' own, in which everything occurs that a review can show. `public-tasks.png` is
-made from a recorded run over public tasks (they need Docker and checkouts), given with --public.
+review is the tests' own, in which everything occurs that a review can show.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ async def draw(app: TbtuiApp, name: str, size: tuple[int, int], *keys: str) -> N
     sys.stdout.write(f"{file}: {file.stat().st_size // 1000} kB\n")
 
 
-async def draw_all(recorded: Path, reviewed: Path, public: Path | None) -> None:
+async def draw_all(recorded: Path, reviewed: Path) -> None:
     run = RunDirectory.open(recorded)
     at = moment(run)
     await draw(TbtuiApp(PastHost(run), live=False, still_at=at), "cockpit.png", (160, 48))
@@ -81,19 +80,15 @@ async def draw_all(recorded: Path, reviewed: Path, public: Path | None) -> None:
     review = ReviewedRun(reviewed, timeout=300.0)
     app = TbtuiApp(ReviewHost(review), live=False, clock=lambda: review.now)
     await draw(app, "review.png", (160, 45), "V")
-    if public:
-        host = PastHost(RunDirectory.open(public))
-        await draw(TbtuiApp(host, live=False), "public-tasks.png", (160, 45))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, nargs="?", metavar="RUN_DIRECTORY")
-    parser.add_argument("--public", type=Path, metavar="RUN_DIRECTORY")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         recorded = given.run or record(Path(made))
-        asyncio.run(draw_all(recorded, Path(made) / "reviewed", given.public))
+        asyncio.run(draw_all(recorded, Path(made) / "reviewed"))
 
 
 if __name__ == "__main__":

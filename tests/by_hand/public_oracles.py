@@ -299,31 +299,6 @@ def shortened(text: str) -> str:
     return text if len(text) <= REASON_CHARS else text[: REASON_CHARS - 1] + "…"
 
 
-def compared(old: Mapping[str, Result], new: Mapping[str, Result]) -> list[str]:
-    """How the same tasks came out before and after: numbers, then each task that changed."""
-    both = [task for task in old if task in new]
-    changes = Counter((category(old[task]), category(new[task])) for task in both)
-    kinds = sorted({kind for pair in changes for kind in pair})
-    rows = []
-    for kind in kinds:
-        before = sum(n for (was, _), n in changes.items() if was == kind)
-        after = sum(n for (_, now), n in changes.items() if now == kind)
-        rows.append((kind, before, after, f"{after - before:+}"))
-    lines = [f"{len(both)} tasks in both; {len(old) - len(both)} only before,"]
-    lines[0] += f" {len(new) - len(both)} only after"
-    lines += table(("outcome", "before", "after", "change"), rows)
-    lines += ["", "Changed:"]
-    lines += table(
-        ("before", "after", "task", "reason after"),
-        [
-            (category(old[task]), category(new[task]), task, shortened(_reason(new[task])))
-            for task in both
-            if category(old[task]) != category(new[task])
-        ],
-    )
-    return lines
-
-
 def table(header: Sequence[object], rows: Sequence[Sequence[object]]) -> list[str]:
     """Lines of aligned columns: numbers to the right, words to the left."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]

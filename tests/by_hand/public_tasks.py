@@ -5,7 +5,6 @@
 `python -m tests.by_hand.public_tasks DIRECTORY... --oracles ENVIRONMENT [--results FILE]
 [--tasks GLOB] [--sample FILE] [--limit N] [--jobs N] [--timeout-factor X]
 [--kill-before-verifying]`
-`python -m tests.by_hand.public_tasks --compare OLD.jsonl NEW.jsonl`
 
 The first form prints, for each directory: whether tbtui's loader and the installed Harbor accept
 the same tasks, how many tasks are found from the directory itself, and which tasks `tbtui tasks
@@ -15,7 +14,7 @@ version that pyproject.toml allows, in an environment that it makes and throws a
 The second form runs each task's own solution as a trial and prints what became of it. A solution
 that is scored 0 is listed with the end of what the verifier said. FILE gets a JSON line for each
 trial; tasks that are there already are left out, so the same command goes on after an
-interruption. The third form compares two such files.
+interruption.
 
 The directories are checkouts made before: nothing is downloaded here, but solutions and verifiers
 are other people's programs. Tasks that ask for the network get the host's: to give them none, run
@@ -248,11 +247,7 @@ def main() -> int:
         action="store_true",
         help="what a solution has left running is killed first",
     )
-    parser.add_argument("--compare", nargs=2, type=existing_file, metavar=("OLD", "NEW"))
     given = parser.parse_args()
-    if given.compare:
-        say(*public_oracles.compared(*map(public_oracles.read_results, given.compare)))
-        return 0
     roots = [directory.absolute() for directory in given.directories]
     if not roots:
         parser.error("give the directories of one or more repositories")

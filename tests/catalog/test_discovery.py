@@ -15,8 +15,7 @@ import pytest
 from tbtui import resources
 from tbtui.catalog.load import DEFAULT_AGENT_TIMEOUT_SEC, Defect
 from tbtui.catalog.tasks import CatalogError, discover
-from tbtui.resources import tasks_dir, themes_dir
-from tests.catalog.task_writer import MINIMAL_TOML, WriteTask
+from tests.catalog.task_writer import Files, WriteTask
 
 FULL_TOML = """
 schema_version = "1.4"
@@ -91,7 +90,7 @@ def test_datasets_in_a_directory_and_a_single_task(write_task: WriteTask, tmp_pa
         f"5 tasks in {tmp_path}: 2 in b, 1 in a, 1 in a/deeper/still, 1 in {tmp_path.name}"
     )
     (single,) = discover(tmp_path / "b" / "one").tasks
-    assert (single.dataset, single.name) == ("b", "one")
+    assert (single.dataset, single.name) == ("one", "one")
 
 
 def test_links_to_directories(write_task: WriteTask, tmp_path: Path) -> None:
@@ -217,53 +216,73 @@ def test_every_defect_is_reported_and_the_others_still_run(
     assert all(defect.remedy for defect in catalog.defects)
 
 
-@pytest.mark.parametrize(
-    ("toml", "files", "expected"),
-    [
-        (None, {}, ("task.toml", None, "missing task.toml")),
-        ("[agent\n", {}, ("task.toml", 1, "Expected ']' at the end of a table declaration")),
-        ("a = 1\nb =\n", {}, ("task.toml", 2, "Invalid value")),
-        ("\n[metadata]\nsplit = 'test'\n", {}, ("task.toml", 3, "metadata.split is 'test'")),
-        (MINIMAL_TOML, {"instruction.md": " \n"}, ("instruction.md", None, "empty")),
-        (MINIMAL_TOML, {"instruction.md": None}, ("instruction.md", None, "missing")),
-        (
-            MINIMAL_TOML,
-            {"environment/Dockerfile": None, "environment/x": ""},
-            ("environment", None, "no Dockerfile or docker-compose.yaml"),
-        ),
-        ('[environment]\nos = "windows"\n', {}, ("test.bat", None, "missing tests/test.bat")),
-        ('[task]\nname = "x"\n', {}, ("task.toml", 2, "'org/name'")),
-        (
-            "[[artifacts]]\nsource='a'\n[[artifacts]]\nsource='../b'\n",
-            {},
-            ("task.toml", 4, "must not contain '..'"),
-        ),
-        ("[agent]\ntimeout_sec = 0\n", {}, ("task.toml", 2, "agent.timeout_sec is 0")),
-        ("[verifier]\ntimeout_sec = nan\n", {}, ("task.toml", 2, "verifier.timeout_sec is nan")),
-        (
-            "[agent]\nuser = 1.5\n",
-            {},
-            ("task.toml", 2, "agent.user: Input should be a valid string, or Input should be a"),
-        ),
-    ],
-)
-def test_defects(
-    write_task: WriteTask,
-    tmp_path: Path,
-    toml: str | None,
-    files: dict[str, str | bytes | None],
-    expected: tuple[str, int | None, str],
-) -> None:
-    write_task("broken", toml=toml, files=files)
+def check_defect(tmp_path: Path, name: str, line: int | None, text: str) -> None:
+    """The one task there is can't be used, for this reason among others."""
     catalog = discover(tmp_path)
     assert catalog.tasks == ()
-    name, line, text = expected
     assert any(
         (defect.path.name, defect.line) == (name, line) and text in defect.message
         for defect in catalog.defects
     ), messages(catalog.defects)
     with pytest.raises(CatalogError, match=r"no usable task in .*tbtui tasks check"):
         catalog.require_tasks()
+
+
+@pytest.mark.parametrize(
+    ("toml", "line", "text"),
+    [
+        (None, None, "missing task.toml"),
+        ("[agent\n", 1, "Expected ']' at the end of a table declaration"),
+        ("a = 1\nb =\n", 2, "Invalid value"),
+        ("\n[metadata]\nsplit = 'test'\n", 3, "metadata.split is 'test'"),
+        ('[task]\nname = "x"\n', 2, "'org/name'"),
+        ("[[artifacts]]\nsource='a'\n[[artifacts]]\nsource='../b'\n", 4, "not contain '..'"),
+        ("[agent]\ntimeout_sec = 0\n", 2, "agent.timeout_sec is 0"),
+        ("[agent]\ntimeout_sec = inf\n", 2, "agent.timeout_sec is inf"),
+        ("[agent]\ntimeout_sec = 1e300\n", 2, "agent.timeout_sec is 1e+300"),
+        ("[environment]\nbuild_timeout_sec = -inf\n", 2, "environment.build_timeout_sec is -inf"),
+        ("[environment]\ncpus = 0\n", 2, "environment.cpus is 0"),
+        ("[environment]\ngpus = -1\n", 2, "environment.gpus is -1"),
+        (f"[environment]\nstorage_mb = {10**400}\n", 2, "environment.storage_mb is 100000"),
+        ('[environment]\nmemory = "infG"\n', None, "beyond any number"),
+        ('[environment]\nmemory = "-1G"\n', 1, "memory_mb is -1024"),
+        (f"[agent]\ntimeout_sec = {'9' * 5000}\n", None, "can't be read"),
+        (
+            '[environment.healthcheck]\ncommand = "true"\nretries = -2\n',
+            *(3, "environment.healthcheck.retries is -2"),
+        ),
+        (
+            '[[verifier.collect]]\ncommand = "true"\ntimeout_sec = inf\n',
+            *(3, "verifier.collect.0.timeout_sec is inf"),
+        ),
+        ("[verifier]\ntimeout_sec = nan\n", 2, "verifier.timeout_sec is nan"),
+        ("[agent]\nuser = 1.5\n", 2, "agent.user: Input should be a valid string, or Input should"),
+    ],
+)
+def test_defects_of_task_toml(
+    write_task: WriteTask, tmp_path: Path, toml: str | None, line: int | None, text: str
+) -> None:
+    write_task("broken", toml=toml)
+    check_defect(tmp_path, "task.toml", line, text)
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "text"),
+    [
+        ({"instruction.md": " \n"}, "instruction.md", "empty"),
+        ({"instruction.md": None}, "instruction.md", "missing"),
+        (
+            {"environment/Dockerfile": None, "environment/x": ""},
+            *("environment", "no Dockerfile or docker-compose.yaml"),
+        ),
+        ({"task.toml": '[environment]\nos = "windows"\n'}, *("test.bat", "missing tests/test.bat")),
+    ],
+)
+def test_defects_of_files(
+    write_task: WriteTask, tmp_path: Path, files: Files, name: str, text: str
+) -> None:
+    write_task("broken", files=files)
+    check_defect(tmp_path, name, None, text)
 
 
 def test_a_broken_task_of_steps_is_not_asked_for_what_it_need_not_have(
@@ -289,12 +308,32 @@ def test_an_image_or_compose_file_replaces_the_dockerfile(
     assert [task.name for task in discover(tmp_path).tasks] == ["compose", "image"]
 
 
-def test_links_out_of_the_task(write_task: WriteTask, tmp_path: Path) -> None:
+def test_a_directory_that_is_one_task_is_a_data_set_of_its_own_name(
+    write_task: WriteTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_task("alone")
+    monkeypatch.chdir(path / "tests")
+    for given in (path, Path("..")):
+        catalog = discover(given)
+        assert [(task.name, task.dataset) for task in catalog.tasks] == [("alone", "alone")]
+        assert catalog.where == f"1 task in {path}"
+
+
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("tests/passwd", "/etc/passwd"),
+        *((f"{tree}out", "/usr") for tree in ("tests/", "solution/")),
+    ],
+)
+def test_links_out_of_the_task(
+    write_task: WriteTask, tmp_path: Path, link: str, target: str
+) -> None:
     path = write_task("linked")
     (path / "tests" / "inside").symlink_to("test.sh")
-    (path / "tests" / "passwd").symlink_to("/etc/passwd")
+    (path / link).symlink_to(target)
     (defect,) = discover(tmp_path).defects
-    assert defect.path == path / "tests" / "passwd"
+    assert defect.path == path / link
     assert "symbolic link out of the task" in defect.message
 
 
@@ -337,6 +376,7 @@ def test_unusable_directories(tmp_path: Path, name: str, reason: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.uid
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_unreadable_directories(write_task: WriteTask, tmp_path: Path) -> None:
     write_task("open")
@@ -374,11 +414,6 @@ def test_discovery_imports_of_harbor_its_task_model_alone(
         " & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_bundled_directories() -> None:
-    assert (tasks_dir() / "workshop").is_dir()
-    assert themes_dir().is_dir()
 
 
 def load_resources(package: Path) -> ModuleType:

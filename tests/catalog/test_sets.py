@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.catalog import CatalogError, fetched_tasks, find_tasks
-from tbtui.catalog.sets import (
-    TaskSet,
-    choose,
-    delete_set,
-    load_set,
-    save_set,
-    set_names,
-    sets_dir,
-)
+from tbtui.catalog.sets import TaskSet, choose, delete_set, load_set, save_set, set_names, sets_dir
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.resources import tasks_dir

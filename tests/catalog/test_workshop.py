@@ -18,6 +18,7 @@ from tbtui.catalog.tasks import discover
 from tbtui.resources import tasks_dir
 from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.rollout.environments.choose import EnvironmentChoice, choose_environment
+from tests.rollout.harbor_trial import run_trial
 
 SHORTCUTS = Path(__file__).parent / "shortcuts"
 WORKSHOP = discover(tasks_dir() / "workshop")
@@ -58,7 +59,7 @@ def task_directory(attempt: Attempt, work: Path) -> Path:
     original = WORKSHOP.task(attempt.task).path
     if attempt.actor in {ORACLE, NOTHING}:
         return original
-    copy = work / str(attempt).replace("/", "--") / attempt.task
+    copy = work / "tasks" / str(attempt).replace("/", "--") / attempt.task
     shutil.copytree(original, copy)
     shutil.rmtree(copy / "solution")  # a shortcut must not find the real one
     (copy / "solution").mkdir()
@@ -66,24 +67,18 @@ def task_directory(attempt: Attempt, work: Path) -> Path:
     return copy
 
 
-async def run_trial(attempt: Attempt, work: Path, environment: EnvironmentChoice) -> Verdict:
-    from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
-    from harbor.trial.trial import Trial
-
-    name = str(attempt).replace("/", "--")
-    trial = await Trial.create(
-        TrialConfig(
-            task=TaskConfig(path=task_directory(attempt, work)),
-            trials_dir=work / "trials",
-            trial_name=name,
-            agent=AgentConfig(name=NOTHING if attempt.actor == NOTHING else ORACLE),
-            environment=EnvironmentConfig(
-                import_path=environment.import_path, kwargs=environment.kwargs
-            ),
-        )
+async def run_attempt(attempt: Attempt, work: Path, environment: EnvironmentChoice) -> Verdict:
+    assert environment.import_path is not None
+    place = work / str(attempt).replace("/", "--")
+    agent = NOTHING if attempt.actor == NOTHING else ORACLE
+    result = await run_trial(
+        task_directory(attempt, work),
+        agent,
+        place,
+        import_path=environment.import_path,
+        **environment.kwargs,
     )
-    result = await trial.run()
-    output = work / "trials" / name / "verifier" / "test-stdout.txt"
+    output = place / f"trial-{agent}" / "verifier" / "test-stdout.txt"
     evidence = output.read_text() if output.is_file() else ""
     if result.exception_info is not None:
         evidence += result.exception_info.exception_message
@@ -97,7 +92,7 @@ async def run_trials(attempts: list[Attempt], work: Path) -> dict[Attempt, Verdi
 
     async def run(attempt: Attempt) -> Verdict:
         async with gate:
-            return await run_trial(attempt, work, environment)
+            return await run_attempt(attempt, work, environment)
 
     return dict(zip(attempts, await asyncio.gather(*map(run, attempts)), strict=True))
 

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+from typer.testing import CliRunner, Result
+
+from tbtui.cli import app
 
 
 @contextlib.contextmanager
@@ -46,14 +48,9 @@ def kill_all(pid: int) -> None:
                 each.kill()
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 100) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def tbtui(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def tbtui(
+    *arguments: str, cwd: Path | None = None, timeout: float = 110
+) -> subprocess.CompletedProcess[str]:
     """Run to its end, without anything of the person's own who runs the tests."""
     with tempfile.TemporaryDirectory() as home:
         names = ("XDG_CONFIG_HOME", "XDG_DATA_HOME")  # their state is the session's own
@@ -64,6 +61,11 @@ def tbtui(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProce
             text=True,
             cwd=cwd,
             env={**os.environ, **dict.fromkeys(names, home)},
-            timeout=110,
+            timeout=timeout,
             check=False,
         )
+
+
+def invoke(*arguments: str) -> Result:
+    """The same in this process, where no more than what is printed and the status matters."""
+    return CliRunner().invoke(app, arguments)

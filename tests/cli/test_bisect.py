@@ -13,7 +13,7 @@ import pytest
 
 from tbtui.journal.events import TrialFinished, TrialQueued
 from tbtui.journal.rundir import RunDirectory
-from tests.cli.process import tbtui
+from tests.cli.process import invoke, tbtui
 from tests.events import events_of
 
 pytestmark = pytest.mark.slow
@@ -47,8 +47,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_bad_input_is_refused_in_one_line(runs: Path, arguments: list[str], reason: str) -> None:
     before = sorted(runs.iterdir())
     given = [str(runs / "trunk") if each == "RUN" else each for each in arguments]
-    result = tbtui("bisect", *given)
-    assert result.returncode == 2, result.stderr
+    result = invoke("bisect", *given)
+    assert result.exit_code == 2, result.stderr
     assert reason in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert sorted(runs.iterdir()) == before
@@ -56,8 +56,8 @@ def test_bad_input_is_refused_in_one_line(runs: Path, arguments: list[str], reas
 
 def test_a_run_of_one_checkpoint_is_refused(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path / "bare").database.touch()
-    result = tbtui("bisect", str(tmp_path / "bare"), "copy-07")
-    assert result.returncode == 2
+    result = invoke("bisect", str(tmp_path / "bare"), "copy-07")
+    assert result.exit_code == 2
     assert "bare has 0 checkpoints, and a bisection needs two" in result.stderr
 
 

@@ -1,32 +1,38 @@
-"""`tbtui export` of metrics, and `tbtui runs note` and `rename`, as processes."""
+"""`tbtui export` of metrics, and `tbtui runs note` and `rename`."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tbtui.journal.rundir import RunDirectory, RunLock
-from tests.cli.process import tbtui
+from tests.cli.process import invoke
 from tests.ui.synthetic import write_run
 
-pytestmark = pytest.mark.slow
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("recorded") / "demo", 60.0).run.path
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return write_run(tmp_path / "logs" / "demo", 60.0).run
+def run(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    shutil.copytree(recorded, tmp_path / "logs" / "demo")
+    monkeypatch.chdir(tmp_path / "logs")
+    return RunDirectory(tmp_path / "logs" / "demo")
 
 
 def test_metrics_are_exported_as_values_and_as_a_picture(run: RunDirectory) -> None:
     where = run.path.parent
-    values = tbtui(
+    values = invoke(
         *("export", str(run.path), "--format", "csv", "--metric", "eval/pass_rate", "--out", "-")
     )
-    assert values.returncode == 0
+    assert values.exit_code == 0
     assert values.stdout.startswith("run,metric,step,value,low,high\ndemo,eval/pass_rate,0,")
-    picture = tbtui("export", str(run.path), "--format", "svg", "--smoothing", "0.6", cwd=where)
-    assert picture.returncode == 0
+    picture = invoke("export", str(run.path), "--format", "svg", "--smoothing", "0.6")
+    assert picture.exit_code == 0
     name = picture.stdout.removeprefix("wrote ").strip()
     assert (where / name).read_text().startswith("<svg")
 
@@ -43,17 +49,17 @@ def test_metrics_are_exported_as_values_and_as_a_picture(run: RunDirectory) -> N
 def test_what_can_not_be_exported_is_said_in_a_line(
     run: RunDirectory, arguments: tuple[str, ...], said: str
 ) -> None:
-    done = tbtui("export", str(run.path), *arguments)
-    assert done.returncode == 2
+    done = invoke("export", str(run.path), *arguments)
+    assert done.exit_code == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_run_is_noted_on_and_renamed(run: RunDirectory) -> None:
-    assert tbtui("runs", "note", str(run.path), "too", "slow").returncode == 0
+    assert invoke("runs", "note", str(run.path), "too", "slow").exit_code == 0
     with RunLock(run):
-        live = tbtui("runs", "rename", str(run.path), "other")
-    assert live.returncode == 2
+        live = invoke("runs", "rename", str(run.path), "other")
+    assert live.exit_code == 2
     assert "live" in live.stderr
-    assert tbtui("runs", "rename", str(run.path), "other").stdout == "demo is other now\n"
-    assert tbtui("runs", "note", str(run.path)).stdout.endswith(" too slow\n")
+    assert invoke("runs", "rename", str(run.path), "other").stdout == "demo is other now\n"
+    assert invoke("runs", "note", str(run.path)).stdout.endswith(" too slow\n")

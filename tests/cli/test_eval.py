@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.resources import tasks_dir
 from tests.cli.process import tbtui
-from tests.events import entries_of
+from tests.events import events_of
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def empty_run(tmp_path: Path) -> RunDirectory:
         (["short"], True, "short has no checkpoint"),
         (["RUNS/lr=1e-4"], False, "lr=1e-4 has no checkpoint"),
         (["lr=1e-4"], False, "lr=1e-4 has no checkpoint"),
-        (["lr=1e-3"], False, "unknown setting 'lr'"),
+        (["lr=1e-3"], False, "unknown setting 'lr'; did you mean 'learning_rate'?"),
         (["HERE"], False, "is no checkpoint: trainer.json is missing"),
         (["HERE"], True, "run.db is missing"),
         ([], True, "--latest is of a run"),
@@ -76,10 +75,6 @@ def test_bad_input_is_refused_in_one_line(
     assert sorted(path.name for path in logs_dir.iterdir()) == ["lr=1e-4", "short"]
 
 
-def events(run: RunDirectory, kinds: Sequence[type]) -> list[object]:
-    return [e.event for e in entries_of(run) if isinstance(e.event, tuple(kinds))]
-
-
 @pytest.mark.slow
 def test_a_runs_checkpoints_are_evaluated(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks"
@@ -111,13 +106,11 @@ def test_a_runs_checkpoints_are_evaluated(tmp_path: Path) -> None:
         r"pass@1 \d\.\d\d \(\d\.\d\d-\d\.\d\d\) of 6 trials at 2 tasks", table.splitlines()[-1]
     )
     evaluation = RunDirectory.open(logs / "e")
-    (started,) = events(evaluation, [RunStarted])
-    assert isinstance(started, RunStarted)
+    (started,) = events_of(evaluation, RunStarted)
     assert started.settings["checkpoint"] == str(last.path)
     assert (started.settings["max_turns"], started.settings["seed"]) == (2, 4)
-    assert not events(evaluation, [StepStarted, CheckpointSaved])
-    (finished,) = events(evaluation, [EvalFinished])
-    assert isinstance(finished, EvalFinished)
+    assert not events_of(evaluation, StepStarted) + events_of(evaluation, CheckpointSaved)
+    (finished,) = events_of(evaluation, EvalFinished)
     assert set(finished.pass_at) == {1, 2, 3}
 
     # By its directory; as JSON there is nothing but events.
@@ -127,3 +120,69 @@ def test_a_runs_checkpoints_are_evaluated(tmp_path: Path) -> None:
     assert kinds[-1] == "run_finished"
     assert kinds.count("eval_finished") == 1
     assert (logs / "f").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        pytest.param(
+            (
+                "eval_tasks=copy-01,copy-02",
+                "agent=tests.agents.ours:Installed",
+                "agent_kwargs.install=echo no luck >&2; exit 3",
+            ),
+            "no luck; its set-up had no network, which agent_setup_network=true gives it",
+            id="agent",
+        ),
+        pytest.param(("eval_tasks=built",), "RUN exit 3", id="task"),
+    ],
+)
+def test_an_evaluation_with_nothing_scored_has_failed(
+    settings: tuple[str, ...], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is to blame for it, and is named."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    for name in ("copy-01", "copy-02"):
+        shutil.copytree(tasks_dir() / "starter" / name, tmp_path / "tasks" / name)
+    built = shutil.copytree(tmp_path / "tasks" / "copy-01", tmp_path / "tasks" / "built")
+    with (built / "environment" / "Dockerfile").open("a") as file:
+        file.write("RUN exit 3\n")
+    done = tbtui(
+        *("eval", "--no-ui", f"tasks_dir={tmp_path / 'tasks'}", f"logs_dir={tmp_path / 'runs'}"),
+        "n_workers=1",
+        *settings,
+        timeout=280,  # agents are installed, again and again
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert reason in said.splitlines()[-1]
+    assert ("tried again" in said) == ("built" in settings[0])
+
+
+@pytest.mark.slow
+def test_tasks_that_lack_a_variable_of_the_host_are_named_by_every_command_and_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    tasks, tables = tmp_path / "tasks", ("verifier.env", "environment.env", "")
+    for number, table in enumerate(tables):
+        task = tasks / f"mkdir-0{number + 1}"
+        shutil.copytree(tasks_dir() / "starter" / "mkdir-01", task)
+        with (task / "task.toml").open("a") as file:
+            file.write(f'[{table}]\nK = "${{NO_SUCH_KEY}}"\n' if table else "")
+    reason = "needs NO_SUCH_KEY, which is not set: export NO_SUCH_KEY"
+    checked = json.loads(tbtui("tasks", "check", str(tasks), "--json").stdout)
+    assert {
+        name: [each["text"] for each in found] for name, found in checked["obstacles"].items()
+    } == {f"mkdir-0{n + 1}": [f"task.toml: [{tables[n]}] {reason}"] for n in (0, 1)}
+    explained = tbtui("run", "--explain", f"tasks_dir={tasks}", "eval_split=0")
+    assert "2 of 3 tasks need variables that are not set here" in explained.stdout
+    assert f"mkdir-01: task.toml: [verifier.env] {reason}" in explained.stdout
+    shown = tbtui(
+        *("eval", "agent=oracle", f"tasks_dir={tasks}", "eval_tasks=*", "--no-ui"),
+        f"logs_dir={tmp_path / 'runs'}",
+    )
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "2 of 3 tasks need variables that are not set here" in shown.stdout
+    assert shown.stdout.splitlines()[-1].endswith("of 1 trial at 1 task")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from typer.testing import Result
 
 from tbtui.engines.grpo.checkpoint_state import entries_of
 from tbtui.journal.events import EvalFinished
 from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.local.checkpoint_file import read_checkpoint
 from tbtui.policies.local.model import Parameters
-from tests.cli.process import tbtui
+from tests.cli.process import invoke, tbtui
 
 pytestmark = pytest.mark.slow
 
@@ -32,14 +32,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return logs / "a"
 
 
-def exported(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return tbtui("export-model", *map(str, arguments))
+def exported(*arguments: object) -> Result:
+    return invoke("export-model", *map(str, arguments))
 
 
 def test_a_step_is_a_model_with_a_card(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "models" / "a"
     done = exported(run, out, "--step", 1)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith(f"step 1 of a is in {out} (")
     assert json.loads((out / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
     source = read_checkpoint(run / "checkpoints" / "step-000001")
@@ -53,6 +53,8 @@ def test_a_step_is_a_model_with_a_card(run: Path, tmp_path: Path) -> None:
     assert isinstance(last, EvalFinished)
     assert f"| held out, after step 1 | pass rate {last.pass_rate:.3f} (3 trials" in card
     assert "| group_size | `4` |" in card
+    for row in ("trained | all weights", "learning rate | 0.0", "sampled at | temperature 1"):
+        assert f"| {row}" in card
     assert str(run.parent) not in card
     assert [path.name for path in out.parent.iterdir()] == ["a"], "nothing is left beside it"
 
@@ -71,7 +73,7 @@ def test_what_is_refused(run: Path, tmp_path: Path) -> None:
         ((run, file / "below"), "give a directory that can be written"),
     ):
         done = exported(*arguments)
-        assert done.returncode == 2, done
+        assert done.exit_code == 2, done
         assert words in done.stderr, done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
     assert (taken / "mine").read_text() == "kept"

@@ -9,11 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tbtui.cli import app
-from tbtui.journal.events import (
-    RunFinished,
-    StepFinished,
-    TurnObserved,
-)
+from tbtui.journal.events import RunFinished, StepFinished, TurnObserved
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tests.events import damage, run_started, trial_finished, trial_queued
@@ -114,7 +110,7 @@ def test_bad_input_is_one_line(console: CliRunner, arguments: list[str], says: s
     ids=["user", "long"],
 )
 def test_what_is_no_path_is_one_line(path: str, says: str) -> None:
-    of_a_run = ("replay", "whatif", "export", "eval", "ctl run show", "attach", "serve")
+    of_a_run = ("replay", "whatif", "export", "eval", "ctl run show", "attach", "serve", "diagnose")
     for command in (*of_a_run, "run --no-ui --resume", "runs --logs-dir"):
         result = CliRunner().invoke(app, [*command.split(), path])
         assert result.exit_code == 2, command

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from tbtui.cli import app
 from tbtui.config import RunConfig, to_toml
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.writer import JournalWriter
-from tests.events import entries_of, spoil
+from tests.events import entries_of, spoil, write_journal
 from tests.view.story import one_step_run
 
 
@@ -23,9 +22,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     runs = [RunDirectory.create(tmp_path / "runs" / name) for name in ("sound", "spoilt")]
     for run in runs:
         run.config.write_text(to_toml(RunConfig(logs_dir=tmp_path / "runs")))
-        with JournalWriter(run) as journal:
-            for event in one_step_run():
-                journal.append(event)
+        write_journal(run, one_step_run())
     return runs[1]
 
 

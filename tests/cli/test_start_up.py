@@ -16,46 +16,36 @@ LATER = (HEAVY | {"pydantic", "pydantic_core", "dotenv"}) - {"textual"}
 """What nothing before the app's first frame may import."""
 
 
-def imported_by(program: str) -> set[str]:
-    """Top-level modules that a program has imported by its end."""
+def modules_of(program: str) -> set[str]:
+    """Modules that a program has imported by its end."""
+    code = f"import sys\n{program}\nprint(*sys.modules)"
     listing = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import sys\n{program}\nprint(*{{m.partition('.')[0] for m in sys.modules}})",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     return set(listing.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["tasks", "--help"]])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    program = (
-        "from tbtui.cli import main\n"
-        f"sys.argv = ['tbtui', *{arguments!r}]\n"
+def imported_by(program: str) -> set[str]:
+    """The top-level ones."""
+    return {name.partition(".")[0] for name in modules_of(program)}
+
+
+def command(*words: str) -> str:
+    """The program that is `tbtui` with these words."""
+    return (
+        f"from tbtui.cli import main\nsys.argv = ['tbtui', *{words!r}]\n"
         "try:\n    main()\nexcept SystemExit:\n    pass"
     )
-    assert not imported_by(program) & HEAVY
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["tasks", "--help"]])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    assert not imported_by(command(*words)) & HEAVY
 
 
 def test_a_command_waits_for_its_own_module_alone() -> None:
-    listing = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys\nfrom tbtui.cli import main\nsys.argv = ['tbtui', 'doctor', '--help']\n"
-            "try:\n    main()\nexcept SystemExit:\n    pass\n"
-            "print(*(m for m in sys.modules if m.startswith('tbtui.')))",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    imported = modules_of(command("doctor", "--help"))
     nouns = {"run", "runs", "tools", "tasks", "prime_rl"}
-    imported = set(listing.stdout.splitlines()[-1].split())
     assert {noun for noun in nouns if f"tbtui.cli.{noun}" in imported} == {"tools"}
     assert "tbtui.ctl.app" not in imported
 
@@ -67,26 +57,24 @@ def test_every_command_is_built_under_the_name_that_it_is_listed_by() -> None:
         assert name in get_group(part).commands
 
 
-def test_a_replay_and_a_joined_run_import_little_before_the_first_frame() -> None:
-    modules = imported_by(
-        "import tbtui.commands.attach, tbtui.ctl.targets, tbtui.show_run\n"
-        "import tbtui.ui.app, tbtui.ui.runs"
-    )
-    assert {"tbtui", "textual"} <= modules
-    assert not modules & LATER
-
-
-def test_a_headless_run_never_imports_textual_nor_harbor() -> None:
-    modules = imported_by("import tbtui.launch, tbtui.engines.host, tbtui.console, tbtui.view.fold")
-    assert "tbtui" in modules
-    assert not modules & {"textual", "bittty", "harbor", "litellm", "tinker", "wandb"}
-
-
-def test_settings_are_checked_and_refused_without_numpy() -> None:
-    """All that runs before the first line of `--no-ui`."""
-    modules = imported_by("import tbtui.launch, tbtui.engines.make_run, tbtui.console")
-    assert "tbtui" in modules
-    assert not modules & {"numpy", "harbor", "textual"}
+@pytest.mark.parametrize(
+    ("names", "spared"),
+    [
+        pytest.param("commands.attach ctl.targets show_run ui.app ui.runs", LATER, id="replay"),
+        pytest.param(
+            "launch engines.host console view.fold", HEAVY - {"numpy", "tokenizers"}, id="headless"
+        ),
+        # All that runs before the first line of `--no-ui`: settings are checked, and refused.
+        pytest.param(
+            "launch engines.make_run console", {"numpy", "harbor", "textual"}, id="refusal"
+        ),
+    ],
+)
+def test_what_stands_before_the_first_frame_or_line_imports_little(
+    names: str, spared: set[str]
+) -> None:
+    program = "".join(f"import tbtui.{name}\n" for name in names.split())
+    assert not imported_by(program) & spared
 
 
 def test_the_first_frame_waits_for_nothing_heavy() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +27,17 @@ def shell(command: str, where: Path) -> subprocess.CompletedProcess[str]:
     ("command", "status", "says"),
     [
         ("$tbtui run --help <&- >&-", 0, ""),
-        ("$tbtui tasks browse <&-", 2, "tasks browse needs a terminal; tbtui tasks list prints"),
+        (
+            "$tbtui tasks browse <&-",
+            2,
+            f"tasks browse needs a terminal; {sys.executable} -m tbtui tasks list prints",
+        ),
         ("$tbtui --version > /dev/full", 1, "the output: can't be written (No space left on"),
+        (
+            "ulimit -f 0; $tbtui --version > there",
+            1,
+            "the output: can't be written (File too large",
+        ),
         ("mkdir d; cd d; rmdir ../d; $tbtui runs", 2, "the working directory is gone: cd to one"),
     ],
 )
@@ -41,3 +52,23 @@ def test_what_an_encoding_lacks_is_written_with_its_number(tmp_path: Path) -> No
     done = shell("PYTHONIOENCODING=latin-1 $tbtui run --print-config run_name=日", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert r'run_name = "\u65e5"' in done.stdout
+
+
+def test_a_terminal_that_has_gone_changes_no_status(tmp_path: Path) -> None:
+    code = """
+import sys
+from tbtui import cli
+cli.app = lambda: (sys.stdout.write("late"), sys.exit(130))
+cli.main()
+"""
+    other_end, own_end = pty.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        stdout=own_end,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(own_end)
+    os.close(other_end)
+    assert program.wait() == 130

@@ -16,7 +16,8 @@ from tbtui.config import parse_settings
 from tbtui.engines.prepare import prepare_run
 from tbtui.engines.request import request_run
 from tbtui.resources import tasks_dir
-from tests.cli.process import started, tbtui, wait_until
+from tests.cli.process import invoke, started, tbtui
+from tests.waiting import wait_until
 
 STARTER = tasks_dir() / "starter"
 
@@ -67,13 +68,13 @@ def test_a_saved_task_is_tried_anew(tmp_path: Path) -> None:
     with started(
         "tasks", "try", *words, "--", f"logs_dir={tmp_path / 'runs'}", output=output
     ) as process:
-        wait_until(lambda: "waits for a file" in output.read_text(), 180)
+        wait_until(lambda: "waits for a file" in output.read_text())
         first = output.read_text()
         assert "copy-01: its solution passes" in first
         assert "the policy passes" in first
         script = task / "tests" / "test.sh"
         script.write_text(script.read_text().replace('echo 1 > "$reward"', 'echo 0 > "$reward"'))
-        wait_until(lambda: output.read_text().count("waits for a file") == 2, 180)
+        wait_until(lambda: output.read_text().count("waits for a file") == 2)
         assert "copy-01: its solution fails" in output.read_text()[len(first) :]
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
@@ -87,7 +88,7 @@ def test_a_weak_verifier_is_passed_by_nothing(tmp_path: Path) -> None:
     )
     assert result.returncode == 1
     assert "nothing: Does nothing" in result.stdout
-    assert "0 of 1 tasks hold: 1 passes by cheating" in result.stdout
+    assert "0 of 1 task holds: 1 cheat passed in 3 trials" in result.stdout
     assert "tbtui replay" in result.stdout
 
 
@@ -102,6 +103,7 @@ def test_bundled_tasks_hold(tmp_path: Path) -> None:
         assert sum(trial["tried"] for trial in task["trials"]) >= 16
 
 
+@pytest.mark.starves
 @pytest.mark.slow
 def test_a_verdict_that_changes_is_quarantined(tmp_path: Path) -> None:
     """It is drawn anew each time: that sixteen agree has a chance of one in 32,768."""
@@ -124,10 +126,10 @@ def test_a_verdict_that_changes_is_quarantined(tmp_path: Path) -> None:
     assert kept["create-01"].evidence["nothing"]["alone"]["scored"] == 8
     settings = [f"tasks_dir={tasks}", where, "eval_split=0"]
     prepared = prepare_run(request_run(parse_settings(settings)))
-    assert set(prepared.unfit) == {"create-01"}
-    assert "quarantined: its solution passes" in prepared.unfit["create-01"]
+    assert set(prepared.unusable) == {"create-01"}
+    assert "quarantined: its solution passes" in prepared.unusable["create-01"].text
     used = prepare_run(request_run(parse_settings([*settings, "quarantine=ignore"])))
-    assert not used.unfit
+    assert not used.unusable
 
 
 def test_a_quarantine_that_cant_be_read_is_one_line(tmp_path: Path) -> None:
@@ -136,11 +138,12 @@ def test_a_quarantine_that_cant_be_read_is_one_line(tmp_path: Path) -> None:
         read_quarantine(tmp_path)
 
 
+@pytest.mark.linux
 def test_all_in_quarantine_is_refused(tmp_path: Path) -> None:
     tasks = copies(tmp_path / "tasks", "copy-01")
     write_quarantine(tasks, {"copy-01": Quarantined(reason="it changes")})
-    result = tbtui("eval", f"tasks_dir={tasks}", "eval_tasks=*", f"logs_dir={tmp_path / 'runs'}")
-    assert result.returncode == 2
+    result = invoke("eval", f"tasks_dir={tasks}", "eval_tasks=*", f"logs_dir={tmp_path / 'runs'}")
+    assert result.exit_code == 2
     assert "quarantined: it changes" in result.stderr
     assert "quarantine=ignore" in result.stderr
 
@@ -156,10 +159,9 @@ def test_all_in_quarantine_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], reason: str) -> None:
-    result = tbtui("tasks", *arguments)
-    assert result.returncode == 2
+    result = invoke("tasks", *arguments)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
     assert reason in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_each_cheat_says_what_it_does() -> None:

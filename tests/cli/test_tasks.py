@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
-import pty
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import termios
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tbtui.catalog.sets import TaskSet, save_set, sets_dir
-from tbtui.cli import app
 from tbtui.config import parse_settings
 from tbtui.engines.prepare import prepare_run
 from tbtui.engines.request import request_run
 from tbtui.journal.events import TrialFinished
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, reserve
 from tbtui.resources import tasks_dir
-from tests.cli.process import tbtui
+from tests.cli.process import invoke, tbtui
+from tests.events import events_of
+from tests.terminal import Terminal
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +56,7 @@ def test_bad_input_is_refused_in_one_line(
     registry = tmp_path / "registry.json"
     registry.write_text("[]")
     given = [argument.replace("REGISTRY", str(registry)) for argument in arguments]
-    result = CliRunner().invoke(app, ["tasks", *given])
+    result = invoke("tasks", *given)
     assert result.exit_code == status, result.output
     assert reason in result.stderr
     assert result.stderr.startswith("tbtui: ")
@@ -82,12 +74,12 @@ def held_out_task(where: Path, name: str = "copy-09", asks: str = "") -> Path:
 def test_tasks_are_listed_a_line_each_and_uncut_where_nobody_looks(tmp_path: Path) -> None:
     asks = "Copy " + "every file " * 40 + "to /app/end"
     where = held_out_task(tmp_path / "mine", asks=f"# {asks}\n\nand no more")
-    listed = tbtui("tasks", "list", str(where))
-    assert listed.returncode == 0
+    listed = invoke("tasks", "list", str(where))
+    assert listed.exit_code == 0
     fields = ["mine", "copy-09", "heldout", "easy", "file-operations", asks]
     assert listed.stdout == "\t".join(fields) + "\n"
-    assert listed.stderr == "1 tasks: 0 to train on, 1 held out\n"
-    (document,) = json.loads(tbtui("tasks", "list", "--json", str(where)).stdout)
+    assert listed.stderr == "1 task: 0 to train on, 1 held out\n"
+    (document,) = json.loads(invoke("tasks", "list", "--json", str(where)).stdout)
     assert (document["name"], document["summary"]) == ("copy-09", asks)
 
 
@@ -103,38 +95,19 @@ def test_on_a_terminal_what_a_task_asks_for_has_half_of_the_width(columns: int) 
 
 def on_terminal(*arguments: str, columns: int) -> str:
     """What `tbtui` prints on a terminal of so many columns."""
-    master, slave = pty.openpty()
-    size = struct.pack("HHHH", 24, columns, 0, 0)
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
-    environment = {name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tbtui", *arguments],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**environment, "TERM": "xterm"},
-    )
-    os.close(slave)
-    seen = b""
-    with process, contextlib.suppress(OSError):  # the end of what a terminal shows
-        while part := os.read(master, 65536):
-            seen += part
-    os.close(master)
-    assert process.returncode == 0, seen
-    return re.sub(r"\x1b\[[0-9;]*m", "", seen.decode()).replace("\r\n", "\n")
+    with Terminal(sys.executable, "-m", "tbtui", *arguments, size=(columns, 24)) as terminal:
+        assert terminal.ended() == 0, terminal.seen
+    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.seen.decode()).replace("\r\n", "\n")
 
 
 def test_settings_are_looked_up_and_read_well_on_a_terminal() -> None:
-    one = tbtui("settings", "learning_rate").stdout
+    one = invoke("settings", "learning_rate").stdout
     assert one.startswith(
         "Learning\n  learning_rate=0.0002  (number above 0)\n    Peak learning rate of AdamW."
     )
-    several = tbtui("settings", "timeout").stdout
+    several = invoke("settings", "timeout").stdout
     assert {"sample_timeout_sec", "trial_timeout_sec"} < set(re.split(r"[\s=]", several))
     assert "learning_rate" not in several
-    wrong = tbtui("settings", "lerning_rate")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr == "tbtui: unknown setting 'lerning_rate'; did you mean 'learning_rate'?\n"
     screen = on_terminal("settings", columns=80)
     assert "|---" not in screen
     assert "on_hangup=detach  (detach | stop)" in screen
@@ -143,31 +116,32 @@ def test_settings_are_looked_up_and_read_well_on_a_terminal() -> None:
 
 def test_sets_are_listed_and_deleted() -> None:
     save_set(TaskSet("few", ("copy-01", "copy-02"), Path("/tasks")))
-    listed = CliRunner().invoke(app, ["tasks", "sets"])
+    listed = invoke("tasks", "sets")
     assert listed.stdout == "@few     2 tasks  of /tasks\n"
-    assert CliRunner().invoke(app, ["tasks", "sets", "@few"]).stdout == "copy-01\ncopy-02\n"
+    assert invoke("tasks", "sets", "@few").stdout == "copy-01\ncopy-02\n"
     broken = sets_dir() / "broken.toml"
     broken.write_text("[set")
-    first, second = CliRunner().invoke(app, ["tasks", "sets"]).stdout.splitlines()
+    first, second = invoke("tasks", "sets").stdout.splitlines()
     assert first.startswith(f"@broken unreadable: {broken}: not TOML")
     assert second == "@few        2 tasks  of /tasks"
     for name in ("broken", "few"):
-        deleted = CliRunner().invoke(app, ["tasks", "sets", name, "--delete"])
+        deleted = invoke("tasks", "sets", name, "--delete")
         assert (deleted.exit_code, deleted.stdout) == (0, f"@{name} is deleted\n"), deleted.stderr
-    assert "no set is saved" in CliRunner().invoke(app, ["tasks", "sets"]).stdout
+    assert "no set is saved" in invoke("tasks", "sets").stdout
 
 
 def test_a_registry_is_listed(tmp_path: Path) -> None:
     registry = tmp_path / "registry.json"
     sets = [{"name": "a", "version": "1", "description": "Some\x1b[2J\ntasks", "tasks": []}]
     registry.write_text(json.dumps(sets))
-    listed = CliRunner().invoke(app, ["tasks", "fetch", "--list", "--registry", str(registry)])
+    listed = invoke("tasks", "fetch", "--list", "--registry", str(registry))
     assert listed.stdout.splitlines() == [
         "a@1      0 tasks  Some␛[2J tasks",
-        "1 data sets: tbtui tasks fetch NAME@VERSION",
+        f"1 data set: tbtui tasks fetch NAME@VERSION --registry {registry}",
     ]
 
 
+@pytest.mark.linux
 def test_a_run_trains_on_a_saved_set(tmp_path: Path) -> None:
     save_set(TaskSet("few", ("copy-01", "copy-02", "copy-09")))
     settings = ["tasks_dir=starter", "tasks=@few,move-*", f"logs_dir={tmp_path}"]
@@ -180,22 +154,30 @@ def test_a_run_trains_on_a_saved_set(tmp_path: Path) -> None:
     assert prepared.tasks_dir == tasks_dir() / "starter"
 
 
-def ends(run: RunDirectory) -> Sequence[TrialFinished]:
-    reader = JournalReader(run)
-    try:
-        entries = reader.read_kinds(["trial_finished"], 0)
-    finally:
-        reader.close()
-    return [entry.event for entry in entries if isinstance(entry.event, TrialFinished)]
-
-
 @pytest.mark.slow
 def test_a_solution_is_tried_by_hand(tmp_path: Path) -> None:
     tried = tbtui("tasks", "try", "log-triage", "--oracle", f"logs_dir={tmp_path}", "run_name=o")
     assert tried.returncode == 0, tried.stdout + tried.stderr
-    assert "log-triage by its solution: solved, reward 1" in tried.stdout
-    (end,) = ends(RunDirectory.open(tmp_path / "o"))
+    assert "log-triage by the oracle: solved, reward 1" in tried.stdout
+    (end,) = events_of(RunDirectory.open(tmp_path / "o"), TrialFinished)
     assert (end.reward, end.turns) == (1.0, 0)
+
+
+@pytest.mark.slow
+def test_of_a_task_in_a_directory_nothing_else_is_read_and_its_solution_s_best_is_no_failure(
+    tmp_path: Path,
+) -> None:
+    where = held_out_task(tmp_path / "mine", "only")
+    (where / "only" / "tests" / "test.sh").write_text(
+        "#!/bin/bash\necho 0.8 > /logs/verifier/reward.txt\n"
+    )
+    (where / "broken").mkdir()
+    (where / "broken" / "task.toml").write_text("[")
+    tried = tbtui("tasks", "try", str(where / "only"), "--oracle", f"logs_dir={tmp_path / 'runs'}")
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+    assert "only by the oracle: reward 0.8\n" in tried.stdout
+    assert "warning" not in tried.stdout
+    assert "broken" not in tried.stdout
 
 
 @pytest.mark.slow
@@ -204,7 +186,7 @@ def test_a_policy_is_tried_by_hand(tmp_path: Path) -> None:
     tried = tbtui("tasks", "try", str(task), f"logs_dir={tmp_path}", "run_name=p", "max_turns=2")
     assert tried.returncode == 0, tried.stdout + tried.stderr
     assert re.search(r"^count-09 by the starting weights: \w+, reward [01]$", tried.stdout, re.M)
-    (end,) = ends(RunDirectory.open(tmp_path / "p"))
+    (end,) = events_of(RunDirectory.open(tmp_path / "p"), TrialFinished)
     assert end.turns in (1, 2)
 
 
@@ -226,7 +208,7 @@ def test_one_alone_is_tried_twice_at_once_and_its_solution_s_failure_shown(tmp_p
     for process in both:
         said, _ = process.communicate(timeout=100)
         assert process.returncode == 0, said
-        assert "only by its solution: failed, reward 0" in said
+        assert "only by the oracle: failed, reward 0" in said
         assert "  solution: exit status 7\n  solution: begun\n  solution: no such thing\n" in said
         assert "one trial, reward 0" in said
         assert "rollouts" not in said

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
+import zlib
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +18,10 @@ from typer.testing import CliRunner, Result
 from tbtui.algorithm.advantages import advantages
 from tbtui.cli import app
 from tbtui.config import RunConfig, to_json
-from tbtui.journal.events import (
-    GroupScored,
-    StepFinished,
-    TrialScore,
-)
+from tbtui.journal.events import GroupScored, StepFinished, TrialScore
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
-from tests.events import run_started, trial_finished, trial_queued
+from tests.events import run_started, sample_record, trial_finished, trial_queued
 
 
 def whatif(*arguments: str | Path) -> Result:
@@ -38,18 +37,14 @@ def sample(writer: JournalWriter, trial: str, turns: int, version: int) -> None:
     for turn in range(1, turns + 1):
         drawn = (3, 4, 5)
         writer.add_sample(
-            SampleRecord(
-                trial=trial,
+            sample_record(
+                trial,
                 turn=turn,
                 prompt_ids=prompt,
                 completion_ids=drawn,
                 logprobs=np.full(3, -0.5, np.float32),
                 pieces=("a", "b", "c"),
-                prompt_text="p",
-                stop_reason="stop",
                 weights_version=version,
-                temperature=1.0,
-                seconds=0.1,
             )
         )
         prompt = (*prompt, *drawn, 6)
@@ -65,7 +60,7 @@ def train(
     prefix: str = "copy",
 ) -> None:
     """A step whose trials took as many turns as they have siblings before them, and one more."""
-    results = advantages(rewards, config.advantage_method, config.min_group)
+    results = advantages(rewards, config.advantage, config.min_group)
     for number, (group, result) in enumerate(zip(rewards, results, strict=True), 1):
         task = f"{prefix}-0{number}"
         scores = {}
@@ -210,14 +205,12 @@ def test_penalties_that_were_in_force_shape_the_rewards(tmp_path: Path) -> None:
         (["{run}", "--clip-low", "2"], "clip_low=2.0: should be"),
         (["{broken}"], "run.db: can't be read (file is not a database)"),
         (["{empty}"], "no group has been scored in this run yet"),
+        (["{uneven}"], "(a model call's tokens) is corrupt"),
+        (["{textless}"], "(a model call's tokens) is corrupt"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(
-    run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    complaint: str,
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], complaint: str
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where the tests are run from there may be runs
     broken = tmp_path / "broken"
@@ -225,7 +218,15 @@ def test_bad_input_is_one_line_and_exit_status_2(
     (broken / "run.db").write_bytes(b"not a database, however long it may be" * 9)
     empty = RunDirectory.create(tmp_path / "empty")
     JournalWriter(empty).close()
-    places = {"run": run, "broken": broken, "empty": empty.path}
+    for name, column, value in (
+        ("uneven", "logprobs", b"\0" * 4),
+        ("textless", "pieces", zlib.compress(b"[]")),
+    ):
+        shutil.copytree(run, tmp_path / name)
+        with closing(sqlite3.connect(tmp_path / name / "run.db", autocommit=True)) as db:
+            db.execute(f"UPDATE samples SET {column} = ?", (value,))
+    copies = {name: tmp_path / name for name in ("uneven", "textless")}
+    places = {"run": run, **copies, "broken": broken, "empty": empty.path}
     result = whatif(*(argument.format(**places) for argument in arguments))
     assert result.exit_code == 2
     assert result.stderr.startswith("tbtui: ")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tbtui.commands.explain import print_explanation
 from tbtui.config import parse_settings, to_toml
-from tbtui.engines.grpo.config_checks import grpo_problems
+from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
+from tbtui.policies.base import PolicyInfo
 
 QWEN = ("policy=tinker", "model_name=Qwen/Qwen3-8B")
 README = (*QWEN, "tasks_dir=tasks/workshop", "context_limit=32768")
@@ -66,12 +68,18 @@ def test_a_file_that_spells_a_value_out_keeps_it(tmp_path: Path) -> None:
 
 
 def test_too_little_room_to_think_is_remarked() -> None:
-    (problem,) = grpo_problems(parse_settings([*QWEN, "max_tokens=96"]))
+    short = parse_settings([*QWEN, "max_tokens=96"])
+    qwen = PolicyInfo("tinker", "Qwen/Qwen3-8B", None, 32768, ("importance_sampling",), thinks=True)
+    (problem,) = unsupported(short, qwen)
     assert problem.level == "warning"
     assert problem.text.startswith("max_tokens=96: a model that thinks is often cut off")
-    assert grpo_problems(parse_settings([*QWEN, "max_tokens=96", "thinking=off"])) == []
+    # Whether a model thinks is known by its chat template, and not before that has been read.
+    assert not grpo_problems(short) and not unsupported(short, replace(qwen, thinks=False))
+    unknown = parse_settings(["policy=openai", "model_name=m", "max_steps=0", "max_tokens=96"])
+    assert [problem.text] == [each.text for each in grpo_problems(unknown)]
 
 
+@pytest.mark.linux
 def test_the_source_of_a_default_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     print_explanation(parse_settings([*QWEN, "tasks_dir=starter", "max_turns=9"]))
     said = capsys.readouterr().out
@@ -126,3 +134,14 @@ def test_a_directory_is_a_model_to_train(tmp_path: Path) -> None:
     again = parse_settings([str(file)])
     assert again.policy == "torch"
     assert "policy" not in again.given
+    assert again.max_tokens == 8192
+    (tmp_path / "mine/config.json").write_text('{"text_config": {"max_position_embeddings": 8192}}')
+    assert parse_settings([f"model_name={tmp_path}/mine"]).max_tokens == 2048
+    (error, *_) = [
+        each.text
+        for each in grpo_problems(
+            parse_settings([f"model_name={tmp_path}/mine", "max_tokens=9999"])
+        )
+        if "max_tokens" in each.text
+    ]
+    assert error.endswith("leave it out, or give max_tokens=2048")

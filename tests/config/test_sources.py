@@ -46,9 +46,31 @@ def test_default_takes_back_what_a_file_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "advantage"),
+    [
+        (
+            'group_from = "task"\nfork_groups_per_step = 2\n',
+            "centred",
+        ),
+        ('group_from = "fork"\nadvantage = "std"\n', "std"),
+        ('advantage = "turn_value"\nvalue_rollouts_per_turn = 1\n', "leave_one_out"),
+        ("normalize_advantages_by_std = true\n", "std"),
+        ("normalize_advantages_by_std = false\n", "centred"),
+    ],
+)
+def test_the_file_of_a_run_of_an_earlier_version_is_read(
+    tmp_path: Path, text: str, advantage: str
+) -> None:
+    file = Path(written(tmp_path / "config.toml", text))
+    assert parse_settings([], files=[file]).advantage == advantage
+
+
+@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("max_step = 3\n", "unknown setting 'max_step'; did you mean 'max_steps'?"),
+        ('group_from = "fork"\n', "group_from=fork: training on forks did not pay and is gone"),
+        ('advantage = "turn_value"\n', "advantage=turn_value: training on forks did not pay"),
         ('max_steps = "3"\n', "max_steps=3: should be a whole number of at least 0 (steps)"),
         ("max_steps = 1.5\n", "max_steps=1.5: should be a whole number"),
         ("stream = 1\n", "stream=1: should be true or false"),
@@ -198,18 +220,6 @@ def test_epochs_alone_decide_the_length(
     assert parse_settings([file]).step_limit == limit
     assert to_json(config)["max_steps"] == limit
     assert read_config(to_json(config)).step_limit == limit
-
-
-@pytest.mark.parametrize(
-    ("arguments", "method"),
-    [
-        ([], "centred"),
-        (["advantage=batch"], "batch"),
-        (["normalize_advantages_by_std=true"], "std"),
-    ],
-)
-def test_the_advantage_in_force(arguments: list[str], method: str) -> None:
-    assert parse_settings(arguments).advantage_method == method
 
 
 def test_secrets_come_from_dotenv_but_never_replace_what_is_set(

@@ -13,6 +13,7 @@ from tbtui.config import (
     settings,
     settings_markdown,
 )
+from tbtui.config.values import OTHER_NAMES
 from tbtui.policies.local.process import HONOURED
 
 DOCUMENT = Path(__file__).parents[2] / "tbtui" / "guide" / "settings.md"
@@ -51,3 +52,8 @@ def test_what_may_change_in_a_live_run_may_change_on_resume() -> None:
 def test_the_documentation_is_up_to_date() -> None:
     """`tbtui settings > tbtui/guide/settings.md`"""
     assert settings_markdown() == DOCUMENT.read_text()
+
+
+def test_names_of_other_trainers_lead_to_settings() -> None:
+    assert set(OTHER_NAMES.values()) <= settings().keys()
+    assert not OTHER_NAMES.keys() & settings().keys()

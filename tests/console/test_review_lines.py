@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tbtui.console import HumanLines
+from tbtui.findings import Rule
 from tbtui.journal.commands import rule_actor
 from tbtui.journal.events import (
     AnyEvent,
@@ -35,7 +36,7 @@ def group(name: str, trials: int, *, suspicious: int = 0) -> GroupUnderReview:
             for n in range(trials)
         },
         suspects={
-            f"{name}-{n}": (Suspicion(suspect="few_turns", why="solved in \x1b[31m1 turn"),)
+            f"{name}-{n}": (Suspicion(suspect=Rule.FEW_TURNS, why="solved in \x1b[31m1 turn"),)
             for n in range(suspicious)
         },
     )

@@ -22,6 +22,8 @@ async def work(directory: RunDirectory) -> str:
         while select.select([], [sys.stdout], [], 0)[1]:
             writer.append(Noted(level="info", text="x" * 1000))
             await asyncio.sleep(0.001)
+        for _ in range(100):  # more than fits beside what the pipe has
+            writer.append(Noted(level="info", text="x" * 1000))
         say("the pipe is full")
         try:
             await asyncio.Event().wait()

@@ -20,9 +20,10 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.base import Sample, SampleRequest
 from tbtui.rollout.environments.choose import EnvironmentChoice
 from tbtui.rollout.messages import TrialSpec
-from tests.engines.conftest import TASKS, until
+from tests.engines.conftest import TASKS
 from tests.engines.fakes import FakePool, RotePolicy, facts
 from tests.events import events_of
+from tests.waiting import until
 
 TURN_SEC = 0.05
 
@@ -41,18 +42,9 @@ def endless(pool: FakePool, spec: TrialSpec) -> object:
 class LiveRun:
     """Two trials of one group, which go on until the run is stopped."""
 
-    def __init__(self, where: Path, owner: str = "", **settings: Any) -> None:
-        self._prepare(RunDirectory.create(where), owner, settings)
-
-    @classmethod
-    def again(cls, directory: RunDirectory) -> LiveRun:
-        """Another run in the same directory."""
-        run = cls.__new__(cls)
-        run._prepare(directory, "", {})
-        return run
-
-    def _prepare(self, directory: RunDirectory, owner: str, settings: dict[str, Any]) -> None:
-        self.directory = directory
+    def __init__(self, where: Path | RunDirectory, owner: str = "", **settings: Any) -> None:
+        """`where`: a directory that is made, or that of another run."""
+        self.directory = RunDirectory.create(where) if isinstance(where, Path) else where
         defaults = {"max_steps": 5, "batch_size": 1, "group_size": 2, "n_parallel_envs": 4}
         self._config = config = RunConfig(**{**defaults, **settings})
         self.directory.config.write_text(to_toml(config))

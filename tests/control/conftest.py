@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,17 @@ from typer.testing import CliRunner, Result
 from tbtui.ctl.app import ctl_app
 
 from .bench import LiveRun
+from .shell import Shell
 
+Begin = Callable[..., Awaitable[LiveRun]]
 Ctl = Callable[..., Awaitable[Result]]
+
+
+async def asked(ctl: Ctl, *arguments: str, status: int = 0) -> Any:
+    """What a command prints as JSON."""
+    result = await ctl(*arguments, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +33,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def begin(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[LiveRun]]]:
+async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
     """Begins live runs, which end with the test."""
     runs: list[LiveRun] = []
 
@@ -38,7 +48,7 @@ async def begin(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[LiveRun
 
 
 @pytest.fixture
-async def live(begin: Callable[..., Awaitable[LiveRun]]) -> LiveRun:
+async def live(begin: Begin) -> LiveRun:
     return await begin()
 
 
@@ -50,3 +60,11 @@ def ctl() -> Ctl:
         return await asyncio.to_thread(CliRunner().invoke, ctl_app, arguments)
 
     return ask
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    for process in shell.processes():
+        process.kill()

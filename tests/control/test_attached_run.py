@@ -12,18 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.commands.attach import Place, remote_place
+from tbtui.commands.attach import RemoteRun, remote_place
 from tbtui.engines.control.client import AttachedRun
 from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
-from tests.engines.conftest import until
+from tests.waiting import until
 
 from .bench import LiveRun
+from .conftest import Begin
 
-Begin = Callable[..., Awaitable[LiveRun]]
+pytestmark = pytest.mark.uid
+
 Join = Callable[..., Awaitable[AttachedRun]]
 
 
@@ -121,12 +123,12 @@ async def test_a_run_that_is_killed_is_told_so(tmp_path: Path) -> None:
     await process.wait()
     end = await host.ended()
     assert end.status == "failed"
-    assert end.reason.startswith("the run's process is gone; tbtui run --resume ")
+    assert end.reason == "the run's process is gone"  # it has recorded nothing to go on from
     # Nobody is there any more: the same at once, and not a hang.
     host = AttachedRun(directory, "ada")
     host.start()
     end = await host.ended()
-    assert end.reason.startswith("r is not live; to go on with it: tbtui run --resume ")
+    assert end.reason == f"r is not live; to look at it: tbtui replay {directory.path}"
 
 
 @pytest.mark.slow
@@ -166,18 +168,18 @@ async def test_the_app_steers_a_run_of_another_process(begin: Begin, join: Join)
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("ssh://box/srv/runs/a", Place("box", None, "/srv/runs/a")),
-        ("ssh://ann@box:2222/srv/a", Place("ann@box", 2222, "/srv/a")),
-        ("ssh://box/~/runs/a", Place("box", None, "~/runs/a")),
-        ("ssh://box", Place("box", None, "")),
-        ("box:a", Place("box", None, "a")),
-        ("ann@box:/srv/runs/a", Place("ann@box", None, "/srv/runs/a")),
+        ("ssh://box/srv/runs/a", RemoteRun("box", None, "/srv/runs/a")),
+        ("ssh://ann@box:2222/srv/a", RemoteRun("ann@box", 2222, "/srv/a")),
+        ("ssh://box/~/runs/a", RemoteRun("box", None, "~/runs/a")),
+        ("ssh://box", RemoteRun("box", None, "")),
+        ("box:a", RemoteRun("box", None, "a")),
+        ("ann@box:/srv/runs/a", RemoteRun("ann@box", None, "/srv/runs/a")),
         ("runs/a", None),
         ("/srv/odd:name", None),
         ("a", None),
     ],
 )
-def test_a_run_on_another_machine_is_told_from_one_here(text: str, place: Place | None) -> None:
+def test_a_run_on_another_machine_is_told_from_one_here(text: str, place: RemoteRun | None) -> None:
     assert remote_place(text) == place
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from tbtui.cli import app
 from tbtui.ctl.app import ctl_app
 from tbtui.engines.control.client import ControlClient
 from tbtui.engines.resume import request_resume
@@ -22,23 +23,17 @@ from tbtui.journal.events import (
     TrialQueued,
 )
 from tbtui.journal.verbs import RUN_VERBS, TRIAL_VERBS
-from tests.engines.conftest import until
+from tests.waiting import until
 
 from . import bench
 from .bench import LiveRun, Viewer
-from .conftest import Ctl
+from .conftest import Begin, Ctl, asked
 
-Begin = Callable[..., Awaitable[LiveRun]]
+pytestmark = pytest.mark.uid
 
 
 def trial_of(run: LiveRun, number: int = 0) -> str:
     return run.events(TrialQueued)[number].trial
-
-
-async def asked(ctl: Ctl, *arguments: str, status: int = 0) -> Any:
-    result = await ctl(*arguments, "--json")
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 # Looking
@@ -60,6 +55,12 @@ async def test_runs_are_listed_with_what_they_wait_for(live: LiveRun, ctl: Ctl) 
     assert table[1].split()[:3] == ["r", "live", "0/5"]
     changing = {"waiting_for": "", "seconds": 0, "silent_sec": 0}
     assert await asked(ctl, "run", "show") | changing == row | changing | {"reviews": []}
+    runs = ("--json", "--logs-dir", str(live.directory.path.parent))
+    for command in (("runs", *runs), ("fleet", "--here", *runs)):
+        result = await asyncio.to_thread(CliRunner().invoke, app, command)
+        listed = json.loads(result.stdout)
+        (same,) = listed["runs"] if command[0] == "fleet" else listed
+        assert same | changing == row | changing
 
 
 async def test_each_trial_says_what_it_does_and_for_how_long(live: LiveRun, ctl: Ctl) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, override
@@ -18,11 +17,11 @@ from tbtui.journal.events import (
     TrialRelabelled,
 )
 from tbtui.rollout.messages import TrialSpec
-from tests.engines.conftest import until
 from tests.engines.fakes import FakePool, facts
+from tests.waiting import until
 
 from .bench import LiveRun
-from .conftest import Ctl
+from .conftest import Ctl, asked
 
 
 def flaky(pool: FakePool, spec: TrialSpec) -> object:
@@ -44,12 +43,6 @@ async def live(tmp_path: Path) -> AsyncIterator[ReviewedRun]:
     await until(lambda: run.events(ReviewOpened))
     yield run
     await run.stop()
-
-
-async def asked(ctl: Ctl, *arguments: str, status: int = 0) -> Any:
-    result = await ctl(*arguments, "--json")
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 async def test_an_open_review_is_shown_and_answered(live: ReviewedRun, ctl: Ctl) -> None:

@@ -1,111 +1,28 @@
-"""`tbtui run --detach` through the real command: a run that outlives its terminal, or no run.
-
-Each is a real run of real trials, so there are few of them.
-"""
+"""`tbtui run --detach` through the real command: a run that outlives its terminal, or no run."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
-import select
-import shutil
 import signal
-import struct
 import subprocess
-import sys
-import termios
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
-from tbtui.journal.events import AnyEvent, CommandIssued, RunFinished, TrialFinished
-from tbtui.journal.rundir import RunDirectory, writer
-from tbtui.resources import tasks_dir
-from tests.events import events_of
+from tbtui.journal.events import CommandIssued, RunFinished, TrialFinished
+from tbtui.journal.rundir import writer
+from tests.terminal import PATIENCE_SEC
 
-PATIENCE_SEC = 90
+from .shell import TBTUI, Shell, Terminal
 
-
-class Shell:
-    """Where one works: `tbtui ...` with a state and runs of its own."""
-
-    def __init__(self, where: Path) -> None:
-        self.where = where
-        self.tasks = where / "tasks"
-        self.directory = RunDirectory(where / "runs" / "r")
-        self.environment = {
-            **os.environ,
-            "XDG_STATE_HOME": str(where / "state"),
-            "TERM": "xterm-256color",
-        }
-        for name in ("mkdir-01", "remove-01", "mkdir-07"):
-            shutil.copytree(tasks_dir() / "starter" / name, self.tasks / name)
-
-    def tbtui(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tbtui", *arguments],
-            cwd=self.where,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SEC,
-        )
-
-    def detach(self, *settings: str) -> subprocess.CompletedProcess[str]:
-        return self.tbtui("run", "--detach", *self.settings(*settings))
-
-    def settings(self, *more: str) -> list[str]:
-        own = ["run_name=r", f"tasks_dir={self.tasks}", "batch_size=2", "group_size=2"]
-        return [*own, "eval_tasks=mkdir-07", "max_steps=100", "save_every=0", *more]
-
-    def asked(self, *arguments: str) -> Any:
-        result = self.tbtui("ctl", *arguments, "--json")
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)
-
-    def events[E: AnyEvent](self, kind: type[E]) -> list[E]:
-        return events_of(self.directory, kind)
-
-    def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_SEC
-        while not condition():
-            assert time.monotonic() < deadline, self.directory.output.read_text()
-            time.sleep(0.05)
-
-    def processes(self) -> list[psutil.Process]:
-        """The processes of all runs in this directory."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("XDG_STATE_HOME") == self.environment["XDG_STATE_HOME"]:
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                continue
-        return found
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    for process in shell.processes():
-        process.kill()
+pytestmark = [pytest.mark.slow, pytest.mark.uid]
 
 
 def test_what_is_refused_late_leaves_no_run(shell: Shell) -> None:
     """The process has divided by then: it is the other half that refuses."""
     empty = shell.where / "empty"
     empty.mkdir()
-    result = shell.detach(f"tasks_dir={empty}", "--json")
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("tbtui: setting 'tasks_dir' is given twice")
     result = shell.tbtui("run", "--detach", "--json", f"tasks_dir={empty}", "run_name=r")
     assert result.returncode == 2
     assert result.stdout == ""
@@ -115,7 +32,6 @@ def test_what_is_refused_late_leaves_no_run(shell: Shell) -> None:
     assert shell.processes() == []
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_before_it_has_begun_is_reported_as_such(shell: Shell) -> None:
     model = ["policy=vllm", "model_name=m", "vllm_base_url=http://127.0.0.1:9/v1", "max_steps=0"]
     result = shell.tbtui("run", "--detach", *model, "run_name=r", f"tasks_dir={shell.tasks}")
@@ -126,12 +42,11 @@ def test_a_run_that_fails_before_it_has_begun_is_reported_as_such(shell: Shell) 
     assert shell.processes() == []
 
 
-@pytest.mark.slow
 def test_it_outlives_its_terminal_and_is_steered_from_another(shell: Shell) -> None:
     # From a terminal that closes at once.
     parent, child = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tbtui", "run", "--detach", "--json", *shell.settings()],
+        [*TBTUI, "run", "--detach", "--json", *shell.settings()],
         cwd=shell.where,
         env=shell.environment,
         stdin=child,
@@ -153,6 +68,17 @@ def test_it_outlives_its_terminal_and_is_steered_from_another(shell: Shell) -> N
     }
     (row,) = shell.asked("run", "list")["runs"]
     assert (row["run"], row["status"]) == ("r", "live")
+    # The app joins it, and leaves it as it is.
+    joined = Terminal(shell, *TBTUI, "attach", "--name", "bob")
+    joined.wait_for(b"attached")
+    joined.wait_for(b"step")
+    joined.type("P")
+    shell.until(lambda: ("pause", "bob") in asked_of(shell))
+    joined.wait_for(b"the run is paused")
+    joined.type("q")
+    assert joined.ended() == 0
+    assert shell.asked("run", "show")["status"] == "paused"
+    assert shell.asked("run", "resume")["ok"]
     # A script pauses it, and each trial that runs ends its turn first.
     assert shell.asked("run", "pause", "--reason", "lunch", "--actor", "ada")["ok"]
     shell.until(lambda: shell.asked("run", "show")["waiting_for"] == "the run to be resumed")
@@ -172,7 +98,6 @@ def test_it_outlives_its_terminal_and_is_steered_from_another(shell: Shell) -> N
     assert text.endswith("interrupted: stopped by ada: too dear\n")
 
 
-@pytest.mark.slow
 def test_a_killed_one_leaves_nothing_in_the_way(shell: Shell) -> None:
     assert shell.detach().returncode == 0
     pid = writer(shell.directory)
@@ -198,10 +123,9 @@ def test_a_killed_one_leaves_nothing_in_the_way(shell: Shell) -> None:
     assert shell.asked("run", "stop", "r")["ok"]
 
 
-@pytest.mark.slow
 def test_one_that_is_interrupted_before_it_has_begun_is_none(shell: Shell) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tbtui", "run", "--detach", *shell.settings()],
+        [*TBTUI, "run", "--detach", *shell.settings()],
         cwd=shell.where,
         env=shell.environment,
         stdout=subprocess.PIPE,
@@ -217,42 +141,6 @@ def test_one_that_is_interrupted_before_it_has_begun_is_none(shell: Shell) -> No
     assert (process.returncode, out) == (130, "")
     assert error == "tbtui: interrupted before the run had begun\n"
     shell.until(lambda: not shell.processes())
-
-
-@pytest.mark.slow
-def test_the_app_joins_it_in_a_terminal_and_leaves_it_running(shell: Shell) -> None:
-    assert shell.detach().returncode == 0
-    parent, child = pty.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tbtui", "attach", "--name", "ada"],
-        cwd=shell.where,
-        env=shell.environment,
-        stdin=child,
-        stdout=child,
-        stderr=child,
-        start_new_session=True,
-    )
-    seen = b""
-
-    def sees(text: bytes) -> bool:
-        nonlocal seen
-        while select.select([parent], [], [], 0)[0]:
-            seen += os.read(parent, 65536)
-        return text in seen
-
-    shell.until(lambda: sees(b"attached"))
-    shell.until(lambda: sees(b"step"))
-    os.write(parent, b"P")
-    shell.until(lambda: ("pause", "ada") in asked_of(shell))
-    shell.until(lambda: sees(b"the run is paused"))
-    os.write(parent, b"q")
-    shell.until(lambda: sees(b"") and process.poll() is not None)
-    assert process.returncode == 0
-    assert shell.asked("run", "show")["status"] == "paused"
-    os.close(child)
-    os.close(parent)
-    assert shell.asked("run", "stop", "r")["ok"]
 
 
 def held_trials(shell: Shell) -> list[str]:

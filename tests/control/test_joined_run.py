@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 from textual.pilot import Pilot
 
@@ -16,11 +14,12 @@ from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
 from tbtui.ui.services import Services
-from tests.engines.conftest import until
+from tests.waiting import until
 
 from .bench import LiveRun
+from .conftest import Begin
 
-Begin = Callable[..., Awaitable[LiveRun]]
+pytestmark = pytest.mark.uid
 
 
 async def open_run(pilot: Pilot[int], name: str) -> None:

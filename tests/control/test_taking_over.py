@@ -20,10 +20,10 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialTakenOver,
 )
-from tests.engines.conftest import until
 from tests.engines.real_run import RealRun
+from tests.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uid]
 
 Begin = Callable[..., Awaitable[RealRun]]
 SOLVE = to_arguments([Typed("text", "touch solved"), Typed("key", "Enter")])
@@ -43,12 +43,8 @@ async def begin_real(tmp_path: Path) -> AsyncIterator[Begin]:
         await run.stop()
 
 
-@pytest.mark.parametrize("trained", [False, True], ids=["masked", "trained"])
-async def test_what_a_person_solved_counts_only_where_that_is_wanted(
-    begin_real: Begin, trained: bool
-) -> None:
-    settings = {"on_outcome": {"human_touched": "train"}} if trained else {}
-    run = await begin_real(**settings)
+async def test_what_a_person_solved_counts_where_that_is_wanted(begin_real: Begin) -> None:
+    run = await begin_real(on_outcome={"human_touched": "train"})
     first = run.first
     command = Command("take_over", first, "ada")
     run.submit(command)
@@ -61,13 +57,12 @@ async def test_what_a_person_solved_counts_only_where_that_is_wanted(
 
     finished = {event.trial: event for event in run.events(TrialFinished)}
     mine = finished.pop(first)
-    assert (mine.outcome, mine.verdict) == (Outcome.HUMAN_TOUCHED, 1.0)
-    assert mine.reward == (1.0 if trained else None)
+    assert (mine.outcome, mine.verdict, mine.reward) == (Outcome.HUMAN_TOUCHED, 1.0, 1.0)
     assert {event.outcome for event in finished.values()} == {Outcome.FAILED}
     (group,) = run.events(GroupScored)
-    assert group.trials[first].reward == mine.reward
-    assert (group.trials[first].advantage is None) == (not trained)
-    assert group.baseline == pytest.approx(1 / 3 if trained else 0.0)
+    assert group.trials[first].reward == 1.0
+    assert group.trials[first].advantage is not None
+    assert group.baseline == pytest.approx(1 / 3)
     told = [prompt for prompt in run.policy.prompts if "a person has typed" in prompt]
     assert told
     assert "touch solved" in told[0]
@@ -103,7 +98,9 @@ async def test_who_leaves_gives_back_and_the_trial_stays_paused(begin_real: Begi
     assert (await run.asked(Command("resume", first, "bob"))).ok
     assert (await run.end()).status == "finished"
     mine = next(event for event in run.events(TrialFinished) if event.trial == first)
-    assert mine.outcome is Outcome.HUMAN_TOUCHED
+    assert (mine.outcome, mine.reward) == (Outcome.HUMAN_TOUCHED, None)
+    (group,) = run.events(GroupScored)
+    assert (group.trials[first].advantage, group.baseline) == (None, 0.0)
 
 
 async def test_what_cannot_be(begin_real: Begin) -> None:

@@ -22,6 +22,7 @@ from tbtui.engines.prime_rl.plugin.host import HostedTrial, HostSettings, TrialH
 from tbtui.engines.trials.attempts import Attempt, Place
 from tbtui.journal.commands import RUN, Command, Typed, to_arguments
 from tbtui.journal.events import EVENT_TYPES, CommandDone, TrialFinished
+from tbtui.journal.hold import FROZEN, PAUSED, RUNNING, Hold, typed_in
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.verbs import (
     GROUP_VERBS,
@@ -29,7 +30,9 @@ from tbtui.journal.verbs import (
     TRIAL_VERBS,
     Standing,
     already_so,
+    pointless,
     refusal,
+    run_already_so,
     run_refusal,
 )
 from tbtui.rollout.messages import (
@@ -40,12 +43,15 @@ from tbtui.rollout.messages import (
     TakenOver,
     TrialSpec,
 )
-from tbtui.ui.command_rules import why_not
+from tbtui.ui.input.keys import KEYS
+from tbtui.ui.panes.key_bar import keys_that_work
+from tbtui.view.standing import standing
 from tbtui.view.state import RunState, StepView, TrialView
 from tbtui.vocabulary import CommandVerb, TrialPhase
-from tests.engines.conftest import TASKS, Bench, until
+from tests.engines.conftest import TASKS, Bench
 from tests.engines.conftest import bench as bench
 from tests.engines.fakes import facts
+from tests.waiting import until
 
 DONE = CommandDone.kind
 GROUP = "s0001-" + next(task_order(TASKS[:6], 0)).name
@@ -61,20 +67,10 @@ class Case:
     """A trial in one of the ways in which it can stand; ada asks."""
 
     phase: TrialPhase
-    paused: bool = False
-    frozen: bool = False
-    typist: str = ""
+    hold: Hold = RUNNING
 
     def standing(self, trial: str) -> Standing:
-        return Standing(
-            trial,
-            self.phase,
-            paused=self.paused,
-            frozen=self.frozen,
-            typist=self.typist,
-            taken=bool(self.typist),
-            asker="ada",
-        )
+        return Standing(trial, self.phase, hold=self.hold, asker="ada")
 
 
 CASES = {
@@ -82,10 +78,10 @@ CASES = {
     "setup": Case(TrialPhase.SETUP),
     "model": Case(TrialPhase.MODEL),
     "acting": Case(TrialPhase.ACTING),
-    "paused": Case(TrialPhase.PAUSED, paused=True),
-    "frozen": Case(TrialPhase.PAUSED, paused=True, frozen=True),
-    "taken": Case(TrialPhase.PAUSED, paused=True, typist="ada"),
-    "another's": Case(TrialPhase.PAUSED, paused=True, typist="bob"),
+    "paused": Case(TrialPhase.PAUSED, PAUSED),
+    "frozen": Case(TrialPhase.PAUSED, FROZEN),
+    "taken": Case(TrialPhase.PAUSED, typed_in("ada")),
+    "another's": Case(TrialPhase.PAUSED, typed_in("bob")),
     "verifying": Case(TrialPhase.VERIFYING),
     "teardown": Case(TrialPhase.TEARDOWN),
     "finished": Case(TrialPhase.FINISHED),
@@ -110,13 +106,122 @@ def test_what_is_refused_says_why_in_one_line(case: Case) -> None:
             assert not set(said) & set("{}\n")
 
 
-def test_a_held_out_trial_and_one_whose_step_is_over_are_left_as_they_are() -> None:
-    ended = Standing("t", TrialPhase.FINISHED)
-    for verb in ("exclude", "include", "relabel"):
-        held_out = dataclasses.replace(ended, held_out=True)
-        assert refusal(verb, held_out) == "t is held out: it is never trained on"
-        over = dataclasses.replace(ended, step_open=False)
-        assert refusal(verb, over).startswith("t is no part of the step that is being sampled")
+WORKS = "setup model acting paused"
+PHASES: dict[CommandVerb, str] = {
+    **dict.fromkeys(("pause", "resume"), f"queued {WORKS}"),
+    **dict.fromkeys(("freeze", "take_over", "type", "message"), WORKS),
+    **dict.fromkeys(("stop", "cancel", "give_back"), f"queued {WORKS} verifying teardown"),
+    **dict.fromkeys(("retry", "fork"), f"{WORKS} verifying teardown finished"),
+    **dict.fromkeys(("exclude", "include"), f"queued {WORKS} verifying teardown finished"),
+    **dict.fromkeys(("accept", "relabel"), "finished"),
+    "refill": f"queued {WORKS} verifying teardown finished",
+}
+"""In which a trial may be asked for it."""
+TOO_LATE = {
+    "queued": "t is still queued",
+    "verifying": "t is being verified",
+    "teardown": "t is being torn down",
+    "finished": "t is not running",
+}
+
+
+@pytest.mark.parametrize("verb", [*TRIAL_VERBS, *GROUP_VERBS])
+def test_each_verb_has_its_phases(verb: CommandVerb) -> None:
+    typing = verb in ("type", "give_back")
+    for phase in TrialPhase:
+        stands = Standing("t", phase, hold=typed_in("ada" * typing))
+        if str(phase) in PHASES[verb].split():
+            assert refusal(verb, stands) == ""
+        else:
+            over = verb in ("accept", "relabel")
+            words = "t is not over yet" if over else TOO_LATE[str(phase)]
+            assert refusal(verb, stands) == f"{words}: nothing to {verb.replace('_', ' ')}"
+
+
+ENDED = {"phase": TrialPhase.FINISHED}
+ANOTHERS = {"hold": typed_in("bob"), "asker": "ada"}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    # verbs, how the trial stands, what the refusal begins with
+    ("exclude include relabel", ENDED | {"held_out": True}, "t is held out: it is never trained"),
+    ("exclude include relabel", ENDED | {"fork": True}, "t is a fork: it is never trained on"),
+    ("exclude include relabel retry", ENDED | {"successor": "u"}, "t is attempted again already,"),
+    (
+        "exclude include relabel retry accept refill",
+        ENDED | {"step_open": False},
+        "t is no part of the step that is being sampled: nothing to",
+    ),
+    ("relabel", ENDED | {"has_tokens": False}, "t has no sampled tokens"),
+    ("fork", {"has_tokens": False}, "t has no turn to fork from"),
+    ("fork", {"program": True}, "t can't be forked: its agent is a program"),
+    ("freeze", {"next_typist": "ada"}, "ada types in t"),
+    ("take_over type message", ANOTHERS, "bob types in t: one at a time"),
+    ("resume", ANOTHERS, "bob types in t; give_back takes it from them"),
+    ("take_over", {"hold": FROZEN}, "t is frozen in the middle of a turn"),
+    ("type", {}, "t is not yours to type in: take it over first"),
+    ("type", {"next_typist": "ada"}, "t is not yours to type in: it waits"),
+    ("give_back", {}, "nobody has taken t over"),
+    ("message", {}, "t is not paused: pause it"),
+    ("set", {}, "set is nothing that a trial could do"),
+]
+
+
+@pytest.mark.parametrize(("verbs", "stands", "words"), REFUSED)
+def test_what_refuses_it(verbs: str, stands: dict[str, Any], words: str) -> None:
+    trial = Standing("t", **stands)
+    refused = {verb for verb in TRIAL_VERBS | GROUP_VERBS if words in refusal(verb, trial)}
+    assert refused == set(verbs.split()) & {*TRIAL_VERBS, *GROUP_VERBS}
+    for verb in verbs.split():
+        assert refusal(verb, trial).startswith(words)  # type: ignore[arg-type]
+
+
+def test_who_is_not_known_may_be_the_typist() -> None:
+    for typist, asker, another in (("bob", "ada", True), ("ada", "ada", False), ("bob", "", False)):
+        assert Standing(next_typist=typist, asker=asker).anothers == another
+
+
+def test_what_is_so_already_and_the_opposite_that_a_key_asks_for() -> None:
+    so: dict[str, dict[str, Any]] = {
+        "pause": {"hold": PAUSED},
+        "freeze": {"hold": FROZEN},
+        **dict.fromkeys(("stop", "cancel"), ENDED),
+        "retry": {"successor": "u"},
+        "exclude": {"excluded": True},
+        "include": {"excluded": False},
+        "give_back": {"next_typist": ""},
+    }
+    other: dict[str, dict[str, Any]] = {
+        "include": {"excluded": True},
+        "give_back": {"next_typist": "b"},
+    }
+    for verb, rule in TRIAL_VERBS.items():
+        assert bool(already_so(verb, Standing("t", **so.get(verb, {})))) == (verb in so)
+        assert not already_so(verb, Standing("t", **other.get(verb, {})))
+        opposite = {"pause": "resume", "freeze": "resume", "exclude": "include"}.get(verb)
+        assert rule.opposite == opposite
+    assert not already_so("refill", Standing("t"))
+
+
+def test_what_prime_rl_does_itself_is_refused_there() -> None:
+    trains = {"exclude", "include", "accept", "relabel", "refill"}
+    types = {"take_over", "type", "give_back", "message"}
+    for verb in (*TRIAL_VERBS, *GROUP_VERBS):
+        words = refusal(verb, Standing("t", prime_rl=True, hold=typed_in("ada")))
+        assert ("cancel it instead" in words) == (verb in trains)
+        assert ("can't be typed in" in words) == (verb in types)
+        assert ("can't be forked" in words) == (verb == "fork")
+    for verb in RUN_VERBS:
+        assert not run_refusal(verb)
+        assert bool(run_refusal(verb, prime_rl=True)) == (verb in ("accept", "set"))
+    assert run_refusal("refill") == "refill needs a group"
+    assert run_refusal("retry") == "retry needs a trial"
+
+
+def test_a_run_is_paused_or_it_is_not() -> None:
+    assert run_already_so("pause", paused=True) == "the run is paused already"
+    assert run_already_so("resume", paused=False) == "the run is not paused"
+    for verb in RUN_VERBS:
+        assert (run_already_so(verb, paused=False) == "") == (verb != "resume")
+        assert (run_already_so(verb, paused=True) == "") == (verb != "pause")
 
 
 def test_stop_is_told_as_it_is() -> None:
@@ -128,7 +233,7 @@ def test_stop_is_told_as_it_is() -> None:
 
 def view_of(case: Case) -> tuple[TrialView, RunState]:
     trial = TrialView("t", "t", "task", "g", 1, "train", 1, 60.0, 0.0, phase=case.phase)
-    trial.paused, trial.frozen, trial.typist = case.paused, case.frozen, case.typist
+    trial.hold = case.hold
     trial.completion_tokens = 1
     if case.phase is TrialPhase.FINISHED:
         trial.finished_at = 1.0
@@ -138,20 +243,24 @@ def view_of(case: Case) -> tuple[TrialView, RunState]:
     return trial, state
 
 
+def test_a_programs_trial_cannot_be_forked() -> None:
+    trial, state = view_of(Case(TrialPhase.ACTING))
+    assert not pointless("fork", standing(trial, state))
+    state.settings = {"agent": "opencode"}
+    assert "its agent is a program" in pointless("fork", standing(trial, state))
+    keys = [key for key in KEYS if key.id == "fork"]
+    assert keys
+    assert not keys_that_work(keys, trial, state)
+
+
 @cases
 @pytest.mark.parametrize("engine", ["grpo", "prime-rl"])
 def test_the_app(case: Case, engine: str) -> None:
     trial, state = view_of(case)
     state.settings = {"engine": engine}
-    for verb in TRIAL_VERBS:
-        # It asks whether to thaw, can't know its own name at the run, and says `it`.
-        stands = dataclasses.replace(
-            case.standing("it"),
-            frozen=case.frozen and verb != "take_over",
-            asker="",
-            prime_rl=engine == "prime-rl",
-        )
-        assert why_not(verb, trial, state) == already_so(verb, stands) or refusal(verb, stands)
+    # It can't know its own name at the run, and says `it`.
+    stands = dataclasses.replace(case.standing("it"), asker="", prime_rl=engine == "prime-rl")
+    assert standing(trial, state) == stands
 
 
 @cases
@@ -192,9 +301,9 @@ async def test_the_engine(case: Case, bench: Bench) -> None:
         await until(lambda: len(bench.pool.started) == (1 if queued else len(TRIAL_VERBS) + 1))
         for number, verb in enumerate(TRIAL_VERBS, 2):
             trial = f"{GROUP}-{number}"
-            await _bring(bench, engine.submit, trial, case)
+            await _bring(bench, engine.queue.submit, trial, case)
             command = Command(verb, trial, "ada", "because", ARGUMENTS.get(verb, {}))
-            engine.submit(command)
+            engine.queue.submit(command)
             done = [e for e in bench.events(CommandDone) if e.command == command.id]
             refused = "" if not done or done[0].ok else done[0].result
             if verb == "accept" and case.phase is TrialPhase.FINISHED:
@@ -221,15 +330,15 @@ async def _bring(bench: Bench, submit: Any, trial: str, case: Case) -> None:
             return
         case phase:
             says(PhaseEntered(trial, phase))
-    if case.typist:
-        submit(Command("take_over", trial, case.typist))
-    if case.paused:
-        says(PauseEntered(trial, frozen=case.frozen))
-    if case.typist:
+    if case.hold.typist:
+        submit(Command("take_over", trial, case.hold.typist))
+    if case.hold.paused:
+        says(PauseEntered(trial, frozen=case.hold.frozen))
+    if case.hold.typist:
         says(TakenOver(trial))
 
 
-@pytest.mark.parametrize("case", [c for c in CASES.values() if not c.typist], ids=str)
+@pytest.mark.parametrize("case", [c for c in CASES.values() if not c.hold.typist], ids=str)
 async def test_prime_rls_plugin(case: Case, tmp_path: Path) -> None:
     if case.phase is TrialPhase.FINISHED:
         return  # it answers for trials that it runs
@@ -243,8 +352,8 @@ async def test_prime_rls_plugin(case: Case, tmp_path: Path) -> None:
         if case.phase is not TrialPhase.QUEUED:
             attempt.slot = await host._admission.enter()
             host.on_message(1, PhaseEntered(verb, case.phase))
-        if case.paused:
-            host.on_message(1, PauseEntered(verb, frozen=case.frozen))
+        if case.hold.paused:
+            host.on_message(1, PauseEntered(verb, frozen=case.hold.frozen))
         host._obey([Command(verb, verb, "ada")])
         log = (tmp_path / FOLDER / f"{verb}.jsonl").read_text().splitlines()
         done = [e for e in (json.loads(line)["event"] for line in log) if e["kind"] == DONE]
@@ -262,7 +371,7 @@ async def test_a_whole_run(bench: Bench) -> None:
     await until(lambda: bench.pool.started)
     for verb in (*TRIAL_VERBS, *GROUP_VERBS):
         if verb not in ("accept", "stop"):
-            engine.submit(Command(verb, RUN, "ada"))
+            engine.queue.submit(Command(verb, RUN, "ada"))
             done = bench.events(CommandDone)[-1]
             assert done.ok == (not run_refusal(verb))
             assert done.ok or done.result == run_refusal(verb)

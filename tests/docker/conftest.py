@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,12 +61,14 @@ def in_engine() -> set[str]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test has a record of projects of its own, and leaves nothing in it nor in the engine."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # In the session's directory: its projects are removed if pytest is killed.
+    state = Path(tempfile.mkdtemp(dir=os.environ["XDG_STATE_HOME"]))
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
     yield
     assert not in_engine()
-    left = tmp_path.glob("state/tbtui/compose/*")
+    left = state.glob("tbtui/compose/*")
     assert [path.name for path in left if path.suffix != ".lock"] == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -18,8 +17,9 @@ from tbtui.rollout.environments.leftovers import AGENT_IMAGES
 from tbtui.rollout.messages import SampleWanted, TrialSpec
 from tbtui.rollout.outcome import decide
 from tests.docker.test_trials import make_spec
-from tests.rollout.scripted import ScriptedEngine, changed, make_task
-from tests.rollout.test_agents import DONE, WRITES, python
+from tests.rollout.scripted import ScriptedEngine, changed
+from tests.rollout.test_agents import DONE, WRITES, python, screen
+from tests.tasks import make_task
 
 DOCKERFILE = """\
 FROM debian:bookworm-slim
@@ -151,9 +151,3 @@ async def images() -> list[str]:
     form = "{{.Repository}}:{{.Tag}}"
     listed = await run_cli(["docker", "image", "ls", "--format", form, AGENT_IMAGES])
     return listed.stdout.split()
-
-
-def screen(spec: TrialSpec) -> str:
-    """All that the trial's terminal has shown."""
-    lines = (spec.trials_dir / spec.trial / "recording.cast").read_text().splitlines()
-    return "".join(each[2] for each in map(json.loads, lines[1:]) if each[1] == "o")

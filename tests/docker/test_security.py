@@ -8,12 +8,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from harbor.environments.base import SandboxBuildFailedError
 
 from tbtui.rollout.environments.base import SandboxError, SandboxLostError
+from tbtui.rollout.environments.build import UnbuildableError
 from tests.docker.conftest import Starter, docker
-from tests.rollout.scripted import eventually
+from tests.waiting import until
 
 
+@pytest.mark.starves
 async def test_a_fork_bomb_stays_in_its_container(start: Starter) -> None:
     environment = await start(processes=64)
     await environment.exec("bomb() { bomb | bomb & }; bomb >/dev/null 2>&1", timeout_sec=20)
@@ -21,6 +24,7 @@ async def test_a_fork_bomb_stays_in_its_container(start: Starter) -> None:
     assert len(top.splitlines()) <= 65  # a heading too
 
 
+@pytest.mark.starves
 async def test_a_full_disk_is_the_containers_own(start: Starter) -> None:
     environment = await start(storage_mb=64)
     one = await environment.exec("head -c 100M /dev/zero > /one")
@@ -32,6 +36,41 @@ async def test_a_full_disk_is_the_containers_own(start: Starter) -> None:
         )
 
 
+@pytest.mark.starves
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"Dockerfile": "FROM debian:bookworm-slim\nVOLUME /data\n"},
+        {"docker-compose.yaml": "services: {main: {volumes: ['d1:/data']}}\nvolumes: {d1: {}}\n"},
+    ],
+    ids=["anonymous", "named"],
+)
+async def test_volumes_count_as_disk(start: Starter, files: dict[str, str]) -> None:
+    environment = await start(storage_mb=64, files=files)
+    with pytest.raises(SandboxLostError, match="more than its storage limit"):
+        await environment.exec(
+            "for i in $(seq 8); do head -c 32M /dev/zero > /data/part$i; done; sleep 60"
+        )
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"Dockerfile": "FROM debian:bookworm-slim\nHEALTHCHECK --interval=1ms CMD true\n"},
+        {
+            "docker-compose.yaml": "services: {main: {healthcheck: {test: [CMD, 'true'],"
+            " interval: 1ms}}}\n"
+        },
+    ],
+    ids=["image", "compose"],
+)
+async def test_health_checks_have_pauses(start: Starter, files: dict[str, str]) -> None:
+    with pytest.raises(UnbuildableError, match="main: a health check every 1 ms, at most one a s"):
+        await start(files=files)
+    await start(files=files, trust_compose=True)
+
+
+@pytest.mark.starves
 @pytest.mark.timeout(400)
 async def test_ten_gigabytes_of_output(start: Starter) -> None:
     environment = await start()
@@ -81,6 +120,33 @@ async def test_what_is_planted_for_the_download_stays_behind(
     assert list(again.iterdir()) == []
 
 
+@pytest.mark.parametrize("place", ["${HOST_AGENT_LOGS_PATH}", "."])
+async def test_a_link_that_one_container_makes_is_no_way_out_for_the_next(
+    start: Starter, place: str
+) -> None:
+    compose = f"""\
+services:
+  main:
+    command: ["sh", "-c", "ln -s / /shared/out || mkdir /tmp/refused; touch /tmp/up; sleep inf"]
+    volumes: ["{place}:/shared"]
+    healthcheck: {{test: ["CMD", "test", "-f", "/tmp/up"], interval: 1s, retries: 30}}
+  later:
+    image: debian:bookworm-slim
+    command: ["sleep", "infinity"]
+    volumes: ["{place}/out:/out"]
+    depends_on: {{main: {{condition: service_healthy}}}}
+"""
+    files = {"docker-compose.yaml": compose}
+    if place != ".":
+        with pytest.raises(SandboxBuildFailedError, match=r"later: mounts .*/logs/agent/out"):
+            await start(files=files)
+        return
+    environment = await start(files=files)
+    assert (await environment.exec("test -d /tmp/refused")).return_code == 0
+    seen = await environment.service_exec("ls /out", service="later")
+    assert (seen.stdout or "") == ""
+
+
 async def test_what_can_not_be_emptied_is_not_verified(start: Starter) -> None:
     environment = await start()
     await environment.exec("mkdir -p /tests; touch /tests/conftest.py; ln -s x /logs/verifier/x")
@@ -109,10 +175,16 @@ async def test_a_download_is_bounded(start: Starter, tmp_path: Path) -> None:
 async def test_a_daemon_does_not_outlive_its_trial(start: Starter) -> None:
     environment = await start()
     await environment.exec("setsid nohup sleep 86399 >/dev/null 2>&1 & disown")
-    daemons = [p for p in psutil.process_iter(["cmdline"]) if "86399" in (p.info["cmdline"] or [])]
-    assert daemons or os.geteuid() != 0
+
+    def daemons() -> list[psutil.Process]:
+        running = psutil.process_iter(["cmdline"])
+        return [each for each in running if (each.info["cmdline"] or [])[:2] == ["sleep", "86399"]]
+
+    if os.geteuid() == 0:  # others don't see a container's processes everywhere
+        await until(daemons)
+    started = daemons()
     await environment.stop(delete=True)
-    _, alive = await asyncio.to_thread(psutil.wait_procs, daemons, timeout=5)
+    _, alive = await asyncio.to_thread(psutil.wait_procs, started, timeout=5)
     assert not alive
 
 
@@ -139,16 +211,16 @@ async def test_nothing_of_the_host_is_visible(
     assert int(inside.stdout or 0) < min(10, len(hosts))
     # Neither by a command line that other users of the host can read.
     holding = asyncio.create_task(environment.exec("sleep 2", env={"GIVEN": "for-the-task"}))
-    await eventually(lambda: bool(clients()))
+    await until(lambda: bool(clients()))
     assert not any("for-the-task" in word for line in clients() for word in line)
     await holding
 
 
 async def test_the_hosts_disk_is_not_what_fills_the_terminal_log(start: Starter) -> None:
     environment = await start()
-    await environment.exec("head -c 200M /dev/zero >> /logs/agent/terminus_2.pane")
+    await environment.exec("head -c 200M /dev/zero >> /logs/agent/terminal.pane")
     await environment.download_dir("/logs/agent", environment.trial_paths.agent_dir)
-    pane = environment.trial_paths.agent_dir / "terminus_2.pane"
+    pane = environment.trial_paths.agent_dir / "terminal.pane"
     assert pane.stat().st_size <= 64 << 20
     # Whoever ends the log's reader ends the log, and nothing else.
     await environment.exec(

@@ -33,8 +33,10 @@ from tbtui.rollout.outcome import decide
 from tests.docker.conftest import docker, engine_answers, in_engine
 from tests.events import events_of
 from tests.rollout.harbor_trial import reward_of, run_trial
-from tests.rollout.scripted import DONE, ScriptedEngine, Silence, act, eventually, make_task
+from tests.rollout.scripted import DONE, ScriptedEngine, Silence, act
 from tests.rollout.scripted import make_spec as scripted_spec
+from tests.tasks import make_task
+from tests.waiting import until
 
 IMPORT_PATH = "tbtui.rollout.environments.docker:DockerEnvironment"
 SCRIPT = Path(__file__).parents[2] / ".ci" / "docker-engine"
@@ -79,7 +81,7 @@ async def test_terminus_with_a_live_recording(engine: ScriptedEngine, tmp_path: 
     engine.start(spec, [HELLO, long, Silence()])
     await engine.until(lambda: engine.seen["live"].of(SampleWanted)[2:] or None)
     cast = spec.trials_dir / "live" / "recording.cast"
-    await eventually(lambda: "LAST" in cast.read_text())  # while the trial runs
+    await until(lambda: "LAST" in cast.read_text())  # while the trial runs
     history = engine.seen["live"].of(TurnSeen)[1].observation
     assert "LAST" in history
     engine.pool.control("live", "cancel")
@@ -110,7 +112,7 @@ async def test_a_person_types_in_a_container(engine: ScriptedEngine, tmp_path: P
     engine.pool.type_keys(TypeKeys("typed", "c1", typed))
     assert not (await engine.wait_for("typed", KeysTyped)).error
     cast = spec.trials_dir / "typed" / "recording.cast"
-    await eventually(lambda: "typed" in cast.read_text())
+    await until(lambda: "typed" in cast.read_text())
     engine.pool.control("typed", "resume")
     facts = await engine.facts("typed")
     assert (facts.finish, facts.verdict, facts.human_touched) == ("completed", 1.0, True)
@@ -134,30 +136,20 @@ async def test_a_reward_written_before_the_verification_does_not_count(
 
 
 @pytest.mark.parametrize(
-    ("dockerfile", "toml", "reason"),
+    ("dockerfile", "reason"),
     [
-        ("FROM debian:bookworm-slim\nRUN echo no && false\n", "", "echo no && false"),
-        ("FROM debian:bookworm-slim\nBOGUS\n", "", "unknown instruction: BOGUS"),
-        ("FROM tbtui.invalid/no-such-image:1\n", "", "no-such-image"),
-        (
-            None,
-            'docker_image = "tbtui.invalid/no-such-image:1"\n',
-            "no image tbtui.invalid/no-such",
-        ),
-        ("FROM debian:bookworm-slim\nRUN rm /usr/bin/sleep\n", "", "container"),
+        ("FROM debian:bookworm-slim\nRUN echo no && false\n", "echo no && false"),
+        ("FROM debian:bookworm-slim\nBOGUS\n", "unknown instruction: BOGUS"),
+        ("FROM tbtui.invalid/no-such-image:1\n", "no-such-image"),
+        ("FROM debian:bookworm-slim\nRUN rm /usr/bin/sleep\n", "container"),
     ],
-    ids=["step fails", "syntax", "base missing", "image missing", "does not stay up"],
+    ids=["step fails", "syntax", "base missing", "does not stay up"],
 )
 async def test_no_image_is_no_reward(
-    dockerfile: str | None, toml: str, reason: str, engine: ScriptedEngine, tmp_path: Path
+    dockerfile: str, reason: str, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     task = make_task(tmp_path / "task")
-    if dockerfile is None:
-        (task / "environment" / "Dockerfile").unlink()
-    else:
-        (task / "environment" / "Dockerfile").write_text(dockerfile)
-    with (task / "task.toml").open("a") as file:
-        file.write(toml)
+    (task / "environment" / "Dockerfile").write_text(dockerfile)
     facts = await engine.run(make_spec("none", task, tmp_path), [DONE])
     decision = decide(facts)
     assert (decision.outcome, decision.reward) == (Outcome.SETUP_ERROR, None)
@@ -169,21 +161,23 @@ async def test_a_task_whose_image_cannot_be_pulled(engine: ScriptedEngine, tmp_p
     with (task / "task.toml").open("a") as file:
         file.write('docker_image = "tbtui.invalid/no-such-image:1"\n')
     decision = decide(await engine.run(make_spec("pulled", task, tmp_path), [DONE]))
-    assert decision.outcome is Outcome.SETUP_ERROR
+    assert (decision.outcome, decision.reward) == (Outcome.SETUP_ERROR, None)
+    assert "no image tbtui.invalid/no-such" in decision.reason
     assert decision.reason.endswith(f"force_build=true builds {task}/environment/Dockerfile")
     built = EnvironmentSpec(None, IMPORT_PATH, force_build=True)
     spec = make_spec("built", task, tmp_path, environment=built)
     assert decide(await engine.run(spec, [HELLO, DONE, DONE])).outcome is Outcome.SOLVED
 
 
+@pytest.mark.parametrize("how", ["kill", "stop --time 1"])
 async def test_a_container_killed_in_mid_trial_is_no_reward(
-    engine: ScriptedEngine, tmp_path: Path
+    engine: ScriptedEngine, tmp_path: Path, how: str
 ) -> None:
     spec = make_spec("killed", make_task(tmp_path / "hello"), tmp_path)
     engine.start(spec, [HELLO, act("sleep 1000\n", duration=5), DONE])
     await engine.until(lambda: engine.seen["killed"].of(SampleWanted)[1:] or None)
     (container,) = (name for name in in_engine() if name.endswith("-main-1"))
-    docker("kill", container)
+    docker(*how.split(), container)
     decision = decide(await engine.facts("killed"))
     assert (decision.outcome, decision.reward) == (Outcome.SANDBOX_LOST, None)
 
@@ -264,12 +258,27 @@ async def test_an_engine_that_stops_gives_no_reward_and_ends_the_run(
     assert {event.outcome for event in lost} <= infrastructure
 
 
+_END_FIRST_PROCESS = (
+    "for p in /proc/[0-9]*; do grep -qszx infinity $p/cmdline && kill -9 ${p#/proc/}; done"
+)
+_DAEMON = "(setsid sh -c 'until [ -e /tests/test.sh ]; do :; done; {}' > /dev/null 2>&1 &)"
+_FILL = "for i in 1 2 3 4 5 6 7 8; do head -c 32M /dev/zero > /$i; done"
 AGENTS_DOING = {
-    "no working directory": "rm -rf /app",
-    "no shell": "rm /bin/bash /usr/bin/bash",
+    "no working directory": ("rm -rf /app", ""),
+    "no shell": ("rm /bin/bash /usr/bin/bash", ""),
     "another test script": (
-        "(setsid sh -c 'until [ -e /tests/test.sh ]; do :; done; cd /tests; cp test.sh x;"
-        " echo echo 1 >> x; mv x test.sh' > /dev/null 2>&1 &)"
+        _DAEMON.format("cd /tests; cp test.sh x; echo echo 1 >> x; mv x test.sh"),
+        "/tests/test.sh is not what was uploaded",
+    ),
+    "its end": (_END_FIRST_PROCESS, "the agent has ended its container (exit code 137)"),
+    "its end while it is verified": (
+        _DAEMON.format(_END_FIRST_PROCESS),
+        "what ran in the sandbox has ended its container",
+    ),
+    "a full disk": (_FILL, "the agent has used up its disk"),
+    "a full disk while it is verified": (
+        _DAEMON.format(_FILL),
+        "what ran in the sandbox has used up its disk",
     ),
 }
 
@@ -278,11 +287,17 @@ AGENTS_DOING = {
 async def test_an_agent_that_breaks_its_container_has_failed(
     engine: ScriptedEngine, tmp_path: Path, what: str
 ) -> None:
-    test = "sleep 1; [ -e /app/hello.txt ] && echo 1 > $R || echo 0 > $R"
+    test = "sleep 5; [ -e /app/hello.txt ] && echo 1 > $R || echo 0 > $R"
     task = make_task(tmp_path / "task", test=test)
-    script = [act(f"{AGENTS_DOING[what]}\n", duration=1), DONE, DONE]
-    decision = decide(await engine.run(make_spec("breaks", task, tmp_path), script))
+    with (task / "environment" / "Dockerfile").open("a") as file:
+        file.write("""ENTRYPOINT ["sh", "-c", "\\"$@\\"; exit $?", "sh"]\n""")  # without exec
+    limited = EnvironmentSpec(None, IMPORT_PATH, kwargs={"storage_mb": 64})
+    keys, reason = AGENTS_DOING[what]
+    script = [act(f"{keys}\n", duration=3), DONE, DONE]
+    spec = make_spec("breaks", task, tmp_path, environment=limited)
+    decision = decide(await engine.run(spec, script))
     assert (decision.outcome, decision.reward) == (Outcome.FAILED, 0.0), decision
+    assert reason in decision.reason
 
 
 @pytest.mark.parametrize("alone", [False, True])

@@ -22,9 +22,12 @@ class Scripted:
 
     answers: list[Answer] = field(default_factory=lambda: [ModelAnswer("hi")])
     model: str = "policy"
+    most_bytes: int = 1 << 20
     calls: list[ModelCall] = field(default_factory=list)
     gone: list[ModelCall] = field(default_factory=list)
     refusals: list[tuple[Api, str]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    """The reason of each refusal."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def answer(self, call: ModelCall) -> ModelAnswer:
@@ -44,6 +47,7 @@ class Scripted:
 
     def refused(self, api: Api, refusal: CallRefused) -> None:
         self.refusals.append((api, refusal.kind))
+        self.said.append(refusal.message)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -65,10 +69,10 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    handler: Scripted, only: str | None = None, quiet_sec: float = 10.0
+    handler: Scripted, only: str | None = None, quiet_sec: float = 10.0, silent_sec: float = 60.0
 ) -> AsyncIterator[Served]:
     """Serve the handler on a loopback port."""
-    endpoint = ModelEndpoint(quiet_sec)
+    endpoint = ModelEndpoint(quiet_sec, silent_sec)
     endpoint.admit(SECRET, handler)
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))

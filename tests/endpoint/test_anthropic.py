@@ -11,7 +11,7 @@ import pytest
 
 from tbtui.chat import Message, ToolCall
 from tbtui.endpoint.calls import CallRefused, ModelAnswer
-from tests.endpoint.served import SECRET, Scripted, Served, served
+from tests.endpoint.served import SECRET, Scripted, Served
 from tests.endpoint.test_openai import CALLS, OVERFLOW, SCHEMA, TOOL, user
 
 ANTHROPIC_TOOL: Any = {
@@ -19,17 +19,6 @@ ANTHROPIC_TOOL: Any = {
     "description": "Runs a command.",
     "input_schema": SCHEMA,
 }
-
-
-@pytest.fixture
-def handler() -> Scripted:
-    return Scripted()
-
-
-@pytest.fixture
-async def here(handler: Scripted) -> AsyncIterator[Served]:
-    async with served(handler) as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

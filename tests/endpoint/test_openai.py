@@ -11,7 +11,7 @@ import pytest
 
 from tbtui.chat import Message, Tool, ToolCall
 from tbtui.endpoint.calls import CallRefused, ModelAnswer
-from tests.endpoint.served import SECRET, Scripted, Served, served
+from tests.endpoint.served import SECRET, Scripted, Served
 
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
 TOOL = Tool("bash", "Runs a command.", json.dumps(SCHEMA, separators=(",", ":")))
@@ -26,17 +26,6 @@ RESPONSES_TOOL: Any = {
     "parameters": SCHEMA,
 }
 OVERFLOW = CallRefused("context_overflow", "too long", prompt_tokens=9000, context_limit=8192)
-
-
-@pytest.fixture
-def handler() -> Scripted:
-    return Scripted()
-
-
-@pytest.fixture
-async def here(handler: Scripted) -> AsyncIterator[Served]:
-    async with served(handler) as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

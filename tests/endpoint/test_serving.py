@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,16 @@ import aiohttp
 import anthropic
 import httpx
 import openai
+import psutil
 import pytest
 
+from tbtui.endpoint import server
 from tbtui.endpoint.calls import CallRefused, ModelAnswer, ModelCall
-from tbtui.endpoint.server import AT_ONCE, WAITING, ModelEndpoint
+from tbtui.endpoint.server import AT_ONCE, CONNECTIONS, WAITING, ModelEndpoint
+from tbtui.endpoint.wire import require_few
 from tests.endpoint.served import SECRET, Scripted, Served, served
 from tests.endpoint.test_openai import user
+from tests.waiting import until
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 OTHER = "sk-trial-2"
@@ -73,6 +80,23 @@ async def test_a_socket_of_one_trial_refuses_anothers_secret() -> None:
             with pytest.raises(openai.AuthenticationError):
                 await client2.models.list()
     assert not other.calls
+
+
+async def test_what_it_does_not_have_is_said_in_the_form_of_the_api() -> None:
+    """And the trial whose socket it is hears of that, as of a secret that is none of its own."""
+    handler = Scripted()
+    async with served(handler, only=SECRET) as here:
+        assert await ask(here, "mine") == 401
+        async with openai.AsyncOpenAI(base_url=f"{here.url}/v1", api_key=SECRET) as client:
+            with pytest.raises(openai.NotFoundError, match="POST chat/completions") as caught:
+                await client.completions.create(model="m", prompt="hello")
+        assert caught.value.code == "unknown_url"
+        async with aiohttp.ClientSession() as session:
+            headers = {"x-api-key": SECRET, "anthropic-version": "2023-06-01"}
+            async with session.get(f"{here.url}/v1/messages", headers=headers) as response:
+                assert response.status == 404
+                assert (await response.json())["error"]["type"] == "not_found_error"
+    assert [kind for _, kind in handler.refusals] == ["unauthorized", "not_found", "not_found"]
 
 
 async def test_a_unix_socket(tmp_path: Path) -> None:
@@ -195,3 +219,178 @@ async def test_a_flood_is_limited_and_leaves_others_alone() -> None:
             statuses = await asyncio.gather(*flood)
             assert sorted(set(statuses)) == [200, 503]
     assert len(flooded.calls) == AT_ONCE + WAITING
+
+
+def taken(port: int) -> int:
+    """Connections of that port of ours that this process has accepted."""
+    found = psutil.Process().net_connections("tcp")
+    return sum(c.laddr.port == port and c.status == psutil.CONN_ESTABLISHED for c in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begun", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"])
+async def test_silent_connections_are_few_and_end(begun: bytes) -> None:
+    """A call comes through after those before it, and then as long as one is made at all."""
+    # Longer than all that there may be take to be accepted, one each 5 ms.
+    async with served(Scripted(), silent_sec=1.5) as here:
+        address = ("127.0.0.1", here.port)
+        others = [socket.create_connection(address) for _ in range(2 * CONNECTIONS + 20)]
+        for each in others:
+            each.settimeout(10)
+            each.sendall(begun)
+        asking = asyncio.create_task(ask(here, SECRET))
+        most = 0
+        while not asking.done():
+            most = max(most, taken(here.port))
+            await asyncio.sleep(0.02)
+        assert most <= CONNECTIONS
+        assert asking.result() == 200
+        for each in others[:CONNECTIONS]:
+            with contextlib.suppress(ConnectionError):
+                assert not each.recv(1)
+        for each in others:
+            each.close()
+
+
+async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_BODY_SEC", 0.2)
+    handler = Scripted()
+    async with served(handler) as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        head = f"POST /v1/responses HTTP/1.1\r\nHost: x\r\nx-api-key: {SECRET}\r\n"
+        writer.write(f"{head}Content-Length: 9\r\n\r\n{{".encode())
+        assert b"400 Bad Request" in await reader.readline()
+        writer.close()
+    assert handler.said == ["its body has not come within 0.2 s"]
+
+
+DEEP = json.loads("[" * 500 + "]" * 500)
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"tools": [{"name": "f", "parameters": {"a": DEEP}}]}, "nested more than 64 deep"),
+        ({"messages": [{"role": "\x1b]0;\n" + "x" * 99_000, "content": ""}]}, "]0;"),
+        (
+            {"user": "x" * 100_000},
+            "a request of more than 100000 bytes exceeds the maximum context",
+        ),
+        ({"metadata": {"a": [[]] * 2000}}, "more than 781 objects and arrays"),
+        ({"metadata": dict.fromkeys(map(str, range(6500)))}, "or too many texts"),
+    ],
+)
+async def test_what_costs_much_is_refused_in_few_words(
+    path: str, more: dict[str, Any], says: str
+) -> None:
+    handler = Scripted(most_bytes=100_000)
+    if path == "responses" and "messages" in more:
+        more = {"input": [{"type": more["messages"][0]["role"]}]}
+    body = {"max_tokens": 1, "messages": BODY["messages"], "input": "hello", **more}
+    async with served(handler) as here, httpx.AsyncClient() as client:
+        answer = await client.post(
+            f"{here.url}/v1/{path}", json=body, headers={"x-api-key": SECRET}
+        )
+    assert answer.status_code == 400
+    assert not handler.calls
+    (said,) = handler.said
+    assert says in said
+    assert len(answer.content) < 1000
+    assert said.isprintable()
+    assert len(said) <= 400
+
+
+@pytest.mark.parametrize("text", ["[{", '"[', "\\[", '\\\\"{\\'])
+def test_what_is_in_texts_is_no_array(text: str) -> None:
+    body = json.dumps({"a": text * 999, "b": [{}]}).encode()
+    require_few(body, most=3)
+    with pytest.raises(CallRefused, match="more than 2 objects and arrays"):
+        require_few(body, most=2)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [("_BYTES_PER_SEC", 1e-3), ("_REST", 1e12), ("_SPACING_SEC", 3600), ("_SPACING_SEC", 7200)],
+    ids=["bodies", "decoding", "requests", "connections"],
+)
+async def test_a_trial_that_sends_much_waits_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, limit: str, value: float
+) -> None:
+    monkeypatch.setattr(server, limit, value)
+    connects = request.node.callspec.id == "connections"
+    async with served(Scripted(), only=SECRET) as here, httpx.AsyncClient() as client:
+        here.endpoint.admit(OTHER, Scripted())
+        sock = socket.socket()
+        sock.bind(("127.0.0.1", 0))
+        await here.endpoint.listen(sock, OTHER)
+
+        async def again() -> int:
+            url, key = f"{here.url}/v1/chat/completions", {"x-api-key": SECRET}
+            return (await client.post(url, json=BODY, headers=key)).status_code
+
+        assert await again() == 200
+        second = asyncio.create_task(ask(here, SECRET) if connects else again())
+        assert await ask(Served(here.endpoint, sock.getsockname()[1]), OTHER) == 200
+        for _ in range(2000):  # iterations of the loop that both sides share
+            await asyncio.sleep(0)
+        assert not second.done()
+        assert taken(here.port) == 1
+        second.cancel()
+
+
+async def test_large_bodies_are_bounded_and_decoded_beside_the_loop_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However large the context is."""
+    monkeypatch.setattr(server, "_LARGEST_BODY", 200_000)
+    ran, alone, loop = threading.Event(), threading.Lock(), threading.get_ident()
+
+    def looked_at(body: bytes, most: int) -> None:
+        if len(body) > 100_000:
+            assert threading.get_ident() != loop
+            assert alone.acquire(blocking=False), "two bodies of a trial at a time"
+            assert ran.wait(10), "the loop stands still"
+            alone.release()
+
+    monkeypatch.setattr(server, "require_few", looked_at)
+    handler = Scripted(most_bytes=1 << 30)
+    async with served(handler) as here, httpx.AsyncClient() as client:
+
+        async def send(size: int) -> int:
+            url, key = f"{here.url}/v1/chat/completions", {"x-api-key": SECRET}
+            body = {**BODY, "user": "x" * size}
+            return (await client.post(url, json=body, headers=key)).status_code
+
+        sending = [asyncio.create_task(send(150_000)) for _ in range(2)]
+        await until(lambda: here.endpoint._admitted[SECRET].requests == 2)
+        for _ in range(2000):  # iterations of the loop that both sides share
+            await asyncio.sleep(0)
+        ran.set()
+        assert await asyncio.gather(*sending) == [200, 200]
+        assert await send(250_000) == 400
+    assert handler.said[-1].startswith("a request of more than 200000 bytes")
+
+
+async def test_names_of_parameters_make_no_headers() -> None:
+    async with served(Scripted()) as here, httpx.AsyncClient() as client:
+        body = {**BODY, "a\r\nSet-Cookie: b": 1, "größe": 2, "x" * 50_000: 3}
+        answer = await client.post(
+            f"{here.url}/v1/chat/completions", json=body, headers={"x-api-key": SECRET}
+        )
+    assert answer.status_code == 200
+    assert answer.headers["x-ignored-parameters"].startswith("a Set-Cookie: b, gr??e, xxx")
+    assert "Set-Cookie" not in answer.headers
+
+
+async def test_what_is_no_http_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(Scripted()) as here:
+        for garbage in (
+            b"\x16\x03\x01\r\n\r\n",
+            b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 500 + b"\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+            writer.write(garbage)
+            assert b" 400 " in await reader.readline()
+            writer.close()
+    assert not caplog.records

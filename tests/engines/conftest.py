@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,20 @@ import pytest
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
+from tbtui.engines.command_queue import CommandQueue
 from tbtui.engines.grpo.checkpoint_state import fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.engine import AlarmCheck, GrpoEngine
-from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
-from tbtui.journal.events import AnyEvent
+from tbtui.journal.events import AnyEvent, TrialFinished
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import EnvironmentSpec, TrialSpec
 from tests.events import events_of
+from tests.waiting import until
 
 from .fakes import FakePool, RotePolicy
 
@@ -79,40 +82,46 @@ class Bench:
             model_name="rote",
             context_limit=10_000,
         )
-        set_aside = self.start.set_aside if self.start else {}
-        self.runner = TrialRunner(
-            shared,
-            self.policy,
-            self.journal,
-            lambda runner: FakePool(runner, self.script),
-            UnusableTasks(self.journal, config.max_unusable, set_aside),
-        )
         split = Split(
             train=tuple(TASKS[:6]),
             heldout=tuple(TASKS[6:][: self.heldout]),
             honeypots=self.honeypots,
         )
+        run = EngineContext(config, split, self.policy, self.journal, self.start or StartingPoint())
+        self.runner = TrialRunner(run, shared, lambda runner: FakePool(runner, self.script))
         keeper = CheckpointKeeper(
-            self.directory,
             self.journal,
             self.policy,
             config.keep_checkpoints,
             fixed_settings(config),
         )
-        return GrpoEngine(
-            config,
-            split,
-            self.policy,
-            self.runner,
-            self.journal,
-            keeper,
-            self.watch,
-            self.start,
-        )
+        return GrpoEngine(run, self.runner, keeper, self.watch, CommandQueue())
+
+    @contextlib.asynccontextmanager
+    async def running(self, **settings: Any) -> AsyncIterator[GrpoEngine]:
+        """An engine at work; its run is over after the block."""
+        engine = self.engine(**settings)
+        running = asyncio.create_task(engine.run())
+        try:
+            yield engine
+            await running
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     @property
     def pool(self) -> FakePool:
         return self.runner.pool
+
+    async def at_work(self, trial: str) -> TrialSpec:
+        """A trial, once it has been started."""
+        await until(lambda: any(spec.trial == trial for spec in self.pool.started))
+        return next(spec for spec in self.pool.started if spec.trial == trial)
+
+    async def ended(self, trial: str) -> TrialFinished:
+        """How a trial has ended, once it has."""
+        await until(lambda: any(e.trial == trial for e in self.events(TrialFinished)))
+        return next(e for e in self.events(TrialFinished) if e.trial == trial)
 
     def events[E: AnyEvent](self, kind: type[E]) -> list[E]:
         return events_of(self.directory, kind)
@@ -123,9 +132,3 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     directory = RunDirectory.create(tmp_path / "run")
     with JournalWriter(directory) as journal:
         yield Bench(directory, journal, RotePolicy())
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what is waited for is in another's hands
-            await asyncio.sleep(0.005)

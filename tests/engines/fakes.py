@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.trials.running import RunningTrials
 from tbtui.journal.events import PhaseSeconds, TrialPhase
 from tbtui.policies.base import (
     Answer,
@@ -47,7 +47,6 @@ from tbtui.rollout.messages import (
     TypeKeys,
     WriteToAgent,
 )
-from tbtui.rollout.pool import WorkerLostInfo
 
 
 class ByteRenderer:
@@ -158,7 +157,7 @@ def facts(
 class FakePool:
     """Runs each trial as a script on the engine's own loop; by default one turn, then solved."""
 
-    runner: TrialRunner[FakePool]
+    runner: RunningTrials[FakePool]
     script: Callable[[FakePool, TrialSpec], object] | None = None
     started: list[TrialSpec] = field(default_factory=list)
     controls: list[tuple[str, ControlVerb]] = field(default_factory=list)
@@ -200,6 +199,18 @@ class FakePool:
         self._spawn(self.play(spec, result, turns))
         return True
 
+    def later(
+        self, gate: asyncio.Event, act: Callable[[FakePool, TrialSpec], object], spec: TrialSpec
+    ) -> bool:
+        """Use as a script's last act: play another script once the gate is open."""
+
+        async def wait() -> None:
+            await gate.wait()
+            act(self, spec)
+
+        self._spawn(wait())
+        return True
+
     async def play(self, spec: TrialSpec, result: TrialFacts, turns: int = 1) -> None:
         self.runner.on_message(1, PhaseEntered(spec.trial, TrialPhase.SETUP))
         messages: tuple[Message, ...] = ()
@@ -225,10 +236,6 @@ class FakePool:
         self._answers[request] = asyncio.get_running_loop().create_future()
         self.runner.on_message(1, SampleWanted(request, spec.trial, turn, messages))
         return await self._answers[request]
-
-    def lose(self, *trials: str) -> None:
-        self._live.difference_update(trials)
-        self.runner.on_worker_lost(WorkerLostInfo(1, 4242, "killed by SIGKILL", trials))
 
     def control(self, trial: str, verb: ControlVerb, reason: str = "") -> bool:
         self.controls.append((trial, verb))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,10 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.base import Sample, SampleRequest
 from tbtui.rollout.environments.choose import EnvironmentChoice
 from tests.events import events_of
+from tests.rollout.scripted import DONE, act
+from tests.tasks import make_task
+from tests.waiting import until
 
-from .conftest import until
 from .fakes import RotePolicy
 
 SANDBOX = EnvironmentChoice(
@@ -28,19 +29,8 @@ SANDBOX = EnvironmentChoice(
 )
 
 
-def write_task(folder: Path) -> None:
-    """Solved by /app/solved."""
-    (folder / "environment").mkdir(parents=True)
-    (folder / "tests").mkdir()
-    (folder / "instruction.md").write_text("Create the file /app/solved.\n")
-    (folder / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
-    (folder / "tests" / "test.sh").write_text(
-        "#!/bin/bash\n[ -e /app/solved ]; echo $((1 - $?)) > /logs/verifier/reward.txt\n"
-    )
-    (folder / "task.toml").write_text(
-        'schema_version = "1.4"\n[agent]\ntimeout_sec = 60.0\n[verifier]\ntimeout_sec = 20.0\n'
-        '[environment]\nworkdir = "/app"\n'
-    )
+SOLVED = "[ -e /app/solved ]; echo $((1 - $?)) > $R"
+"""The test of its task."""
 
 
 class Idler(RotePolicy):
@@ -58,11 +48,7 @@ class Idler(RotePolicy):
 
     def _answer(self, request: SampleRequest) -> str:
         begun = "pwd" in "".join(map(chr, request.prompt_ids))
-        command = {"keystrokes": "pwd\n", "duration": 0.05}
-        answer: dict[str, Any] = {"analysis": "a", "plan": "p", "commands": [command]}
-        if begun:
-            answer |= {"commands": [], "task_complete": True}
-        return json.dumps(answer)
+        return DONE if begun else act("pwd\n")
 
 
 class RealRun:
@@ -75,7 +61,7 @@ class RealRun:
         environment: EnvironmentChoice = SANDBOX,
         **settings: Any,
     ) -> None:
-        write_task(where.parent / "tasks" / "solve")
+        make_task(where.parent / "tasks" / "solve", "Create the file /app/solved.", SOLVED)
         self.directory = RunDirectory.create(where)
         defaults: dict[str, Any] = {
             "max_steps": 1,

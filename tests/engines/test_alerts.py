@@ -26,13 +26,15 @@ from tbtui.engines.alerts import (
     make_alert,
     receivers_of,
 )
+from tbtui.findings import Rule
 from tbtui.journal.events import AlarmRaised, AlertSent, BudgetReached, RunFinished
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
+from tests.waiting import until
 
 from .test_wandb_tracker import records
 
-ALARM = AlarmRaised(alarm="no_signal", step=3, text="all equal", numbers={}, action="warn")
+ALARM = AlarmRaised(alarm=Rule.NO_SIGNAL, step=3, text="all equal", numbers={}, action="warn")
 SPENT = BudgetReached(budget="rollouts", spent=80, limit=100, ends=False)
 END = RunFinished(status="finished", reason="3 steps")
 
@@ -164,15 +166,9 @@ def test_a_killed_run_is_told_of_by_the_process_beside_it(
     assert run.stdout.readline() == "up\n"
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
-    asyncio.run(_until(lambda: bool(hook.got)))
+    asyncio.run(until(lambda: bool(hook.got)))
     assert hook.got[0][1]["about"] == "crash"
     assert f"tbtui run --resume {directory.path}" in hook.got[0][1]["text"]
-
-
-async def _until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - another process's doing
-            await asyncio.sleep(0.05)
 
 
 def test_secrets_are_not_written_down() -> None:
@@ -199,6 +195,7 @@ def test_what_cannot_be_told_is_refused_in_a_line(alerts: str, why: str) -> None
     assert why in str(refused.value)
 
 
+@pytest.mark.slow
 def test_wandb_raises_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real wandb, offline: what it would send lies in its own file."""
     from wandb.proto.wandb_internal_pb2 import Record

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tbtui.catalog.split import Split
 from tbtui.config import RunConfig, read_config
-from tbtui.engines.grpo.budget import Budget
+from tbtui.engines.grpo.budget import RunBudget
 from tbtui.engines.grpo.config_checks import grpo_problems
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     BudgetReached,
@@ -108,7 +110,7 @@ async def test_a_resumed_run_counts_what_was_spent_before(tmp_path: Path, unit: 
 async def test_a_live_run_gets_another_budget(bench: Bench) -> None:
     bench.script, bench.heldout = by_index, 0
     engine = bench.engine(max_steps=6, budget={"rollouts": 5.0})
-    engine.submit(Command("set", RUN, arguments={"budget": {"rollouts": 100.0}}))
+    engine.queue.submit(Command("set", RUN, arguments={"budget": {"rollouts": 100.0}}))
     summary = await engine.run()
     assert summary.startswith("6 steps") and "stopped" not in summary
 
@@ -116,7 +118,7 @@ async def test_a_live_run_gets_another_budget(bench: Bench) -> None:
 def test_hours_and_tokens_are_counted_alike(bench: Bench) -> None:
     config = RunConfig(budget={"hours": 2.0, "tokens": 100.0})
     zero: dict[Any, float] = {"dollars": 0.0, "hours": 0.0, "rollouts": 0.0, "tokens": 0.0}
-    budget = Budget(config, zero, bench.journal)
+    budget = RunBudget(EngineContext(config, Split((), ()), bench.policy, bench.journal))
     assert budget.begins(0) and not budget.begins(1)  # what a step spends is unknown
     budget.after_step(zero | {"hours": 0.9, "tokens": 30.0})
     assert budget.begins(1) and not budget.begins(2)
@@ -127,7 +129,7 @@ def test_hours_and_tokens_are_counted_alike(bench: Bench) -> None:
     assert budget.pays_evaluation()
     budget.after_step(zero | {"hours": 2.2, "tokens": 61.0})
     assert not budget.pays_evaluation()
-    assert budget.why_ended(config) == "stopped after 2.2 hours: budget.hours is 2 hours"
+    assert budget.why_ended() == "stopped after 2.2 hours: budget.hours is 2 hours"
 
 
 def test_what_nobody_counts_is_refused() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -13,17 +15,24 @@ import anthropic
 import numpy as np
 import openai
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tbtui.algorithm.segments import Call, merge
-from tbtui.chat import Message, Tool, ToolCall
+from tbtui.chat import Message, Tool, ToolCall, most_chars
 from tbtui.endpoint.calls import Api, CallRefused, ModelAnswer, ModelCall
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
-from tbtui.journal.events import AnyEvent, TurnAbandoned, TurnSampled
+from tbtui.journal.events import AnyEvent, TurnAbandoned, TurnSampled, TurnStarted, TurnWriting
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import Policy, Sample, SampleRequest
+from tbtui.policies.base import (
+    ContextOverflowError,
+    Policy,
+    PolicyError,
+    Sample,
+    SampleRequest,
+    UnrenderableError,
+)
 from tbtui.policies.chat.make import make_renderer
 from tbtui.policies.chat.template import TemplateRenderer
 from tbtui.policies.chat.vocabulary import Vocabulary
@@ -243,6 +252,7 @@ async def random_tree(trial: Trial, dice: random.Random) -> int:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(TOOL_NAMES))
+@example(seed=3279464, name="hermes")  # two at once, one of which says nothing
 def test_random_trees_train_on_what_was_sampled(
     models: dict[str, TemplateRenderer], seed: int, name: str
 ) -> None:
@@ -250,6 +260,88 @@ def test_random_trees_train_on_what_was_sampled(
     rewrote = asyncio.run(random_tree(trial, random.Random(seed)))
     trial.check()
     assert sum(segment.rewritten for segment in merge(trial.talk.calls)) <= rewrote
+
+
+@pytest.mark.parametrize(
+    ("id", "logprob", "says"),
+    [
+        (-1, -0.5, "token id"),
+        (1 << 40, -0.5, "token id"),
+        (1_000_000, -0.5, "token id"),
+        (5, 0.5, "positive"),
+        (5, np.nan, "finite"),
+        (5, -np.inf, "finite"),
+    ],
+)
+async def test_what_no_sampler_draws_is_not_recorded(
+    models: dict[str, TemplateRenderer], id: int, logprob: float, says: str
+) -> None:
+    trial = Trial(Babbler("hermes", models["hermes"]))
+
+    async def draw(request: SampleRequest) -> Sample:
+        return Sample((5, id), np.array([-0.1, logprob], np.float32), "stop", 1)
+
+    with pytest.raises(PolicyError, match=says):
+        await trial.talk.answer(SampleWanted(1, "t", 1, (Message("user", "x"),)), draw)
+    assert not trial.journal.samples
+    assert not trial.talk.calls
+
+
+async def test_what_the_chat_format_does_not_take_is_the_callers(
+    models: dict[str, TemplateRenderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(Babbler("hermes", models["hermes"]))
+
+    def apply(*args: object, **variables: object) -> str:
+        return str(1 // 0)
+
+    template = replace(models["hermes"]._template, apply=apply)
+    monkeypatch.setattr(models["hermes"], "_template", template)
+    with pytest.raises(UnrenderableError, match="the chat template fails"):
+        await trial.ask([Message("user", "x")])
+
+
+async def test_a_long_prompt_keeps_the_loop_from_nothing(
+    models: dict[str, TemplateRenderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that fits into no context is not even rendered."""
+    trial = Trial(Babbler("hermes", models["hermes"]))
+    ran, render, alone = threading.Event(), trial.policy.renderer.render, threading.Lock()
+
+    def rendered(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
+        assert alone.acquire(blocking=False), "two prompts of a trial at a time"
+        assert ran.wait(10), "the loop stands still"
+        alone.release()
+        return render(messages, tools)
+
+    monkeypatch.setattr(trial.policy.renderer, "render", rendered)
+    prompt = [Message("user", "What is here? " * 1000)]
+    asked = [asyncio.create_task(trial.ask(prompt, count_only=n > 0)) for n in range(3)]
+    await asyncio.sleep(0.01)
+    ran.set()
+    await asyncio.gather(*asked)
+    ran.clear()
+    long = [Message("user", "")] * (2 * LIMITS.context)
+    for prompt in (long, [Message("user", "x" * most_chars(LIMITS.context))]):
+        with pytest.raises(ContextOverflowError, match="characters; the maximum context length"):
+            await trial.ask(prompt, count_only=True)
+
+
+async def test_long_prompts_of_all_trials_are_rendered_one_after_the_other() -> None:
+    """And short ones meanwhile."""
+    turns, go, alone = LoopTurns(), threading.Event(), threading.Lock()
+
+    def render() -> None:
+        with contextlib.ExitStack() as stack:
+            assert alone.acquire(blocking=False), "two long prompts at a time"
+            stack.callback(alone.release)
+            assert go.wait(10), "a short prompt waits for a long one"
+
+    long = [asyncio.create_task(turns.beside(render, 1 << 20)) for _ in range(3)]
+    await asyncio.sleep(0)
+    await turns.beside(lambda: None, 1000)
+    go.set()
+    await asyncio.gather(*long)
 
 
 async def test_a_linear_conversation_is_one_segment(models: dict[str, TemplateRenderer]) -> None:
@@ -268,6 +360,32 @@ async def test_a_linear_conversation_is_one_segment(models: dict[str, TemplateRe
         assert (segment.calls, segment.rewritten) == (6, False)
 
 
+async def test_an_answer_is_journalled_as_it_is_drawn(
+    models: dict[str, TemplateRenderer],
+) -> None:
+    """At once, and not again within a second: a fast model's journal has one event more."""
+    trial = Trial(Babbler("hermes", models["hermes"]), 3)
+    babble, pieces = trial.policy.sample, trial.policy.renderer.pieces
+
+    async def sample(request: SampleRequest) -> Sample:
+        drawn = await babble(request)
+        assert request.on_drawn is not None
+        request.on_drawn(0, drawn.completion_ids[:3])
+        request.on_drawn(3, drawn.completion_ids[3:4])
+        return drawn
+
+    wanted = SampleWanted(1, "t", 1, (Message("user", "the task"),), tools=TOOLS)
+    await trial.talk.answer(wanted, sample)
+    started, *written = [
+        e for e in trial.journal.events if isinstance(e, TurnStarted | TurnWriting)
+    ]
+    assert isinstance(started, TurnStarted) and started.prompt == "the task"
+    ((_, ids),) = trial.policy.drawn
+    assert [(e.before, e.tokens, e.text) for e in written if isinstance(e, TurnWriting)] == [
+        (0, 3, "".join(pieces(ids[:3]))),
+    ]
+
+
 async def test_rewritten_history_splits_and_is_counted(
     models: dict[str, TemplateRenderer],
 ) -> None:
@@ -278,6 +396,19 @@ async def test_rewritten_history_splits_and_is_counted(
     await trial.ask(messages)
     await trial.ask([Message("user", "Another agent's question")])
     assert [segment.rewritten for segment in merge(trial.talk.calls)] == [False, True, False]
+
+
+async def test_a_call_beside_the_conversation_is_marked_before_it_or_after(
+    models: dict[str, TemplateRenderer],
+) -> None:
+    trial = Trial(Babbler("hermes", models["hermes"]), 3)
+    await trial.ask([Message("user", "A title, please")], ())
+    await trial.ask([Message("user", "What is here?")])
+    trial.talk.side_call(1)
+    trial.talk.side_call(3)
+    await trial.ask([Message("user", "Is that safe?")], ())
+    assert [call.side for call in trial.talk.calls] == [True, False, True]
+    assert [segment.trained for segment in merge(trial.talk.calls)] == [(1,)]
 
 
 async def test_a_stop_text_ends_the_answer(models: dict[str, TemplateRenderer]) -> None:

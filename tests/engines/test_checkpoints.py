@@ -39,7 +39,7 @@ from tbtui.journal.events import (
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import PolicyError, PolicyInfo, PolicyLostError
-from tests.events import events_of
+from tests.events import eval_finished, events_of
 
 from .fakes import RotePolicy
 
@@ -53,6 +53,10 @@ class SavingPolicy(RotePolicy):
         super().__init__()
         self.weights = 0
         self.saves = 0
+        self.forgotten: list[tuple[str, int | None]] = []
+        """Names of the directories, and the weights that were there."""
+        self.keeps: PolicyError | None = None
+        """What it fails to forget with."""
 
     async def save(self, directory: Path) -> None:
         if self.fails:
@@ -61,6 +65,12 @@ class SavingPolicy(RotePolicy):
         (directory / "adapter").mkdir(parents=True)
         (directory / "adapter" / "weights").write_text(str(self.weights))
         (directory / "optimizer").write_text("moments")
+
+    async def forget(self, directory: Path) -> None:
+        if self.keeps:
+            raise self.keeps
+        whole = (directory / "adapter" / "weights").is_file()
+        self.forgotten.append((directory.name, weights(directory) if whole else None))
 
 
 def weights(path: Path) -> int:
@@ -77,7 +87,6 @@ class Shelf:
 
     def keeper(self, keep_last: int = 2, *, keep_best: bool = True) -> CheckpointKeeper:
         return CheckpointKeeper(
-            self.directory,
             self.journal,
             self.policy,
             keep_last,
@@ -151,28 +160,19 @@ async def test_a_run_that_only_evaluates_copies_no_weights(shelf: Shelf) -> None
 
 
 async def test_what_the_policy_keeps_elsewhere_goes_with_a_checkpoint(shelf: Shelf) -> None:
-    forgotten: list[tuple[str, int]] = []
-
-    async def forget(directory: Path) -> None:
-        # All of it is still there to be read, and nobody takes it for a checkpoint.
-        forgotten.append((directory.name, weights(directory)))
-
-    shelf.policy.forget = forget  # type: ignore[method-assign]
     keeper = shelf.keeper(keep_last=1)
     await keeper.save(shelf.at(1))
     await keeper.save(shelf.at(2))
-    assert forgotten == [(".removed-step-000001", 1)]
+    # All of it is still there to be read, and nobody takes it for a checkpoint.
+    assert shelf.policy.forgotten == [(".removed-step-000001", 1)]
     # Trained again by another process, which writes over what the first one had saved.
     await shelf.keeper(keep_last=1).save(shelf.at(2))
-    assert forgotten[1:] == [(".replaced-step-000002", 2)]
+    assert shelf.policy.forgotten[1:] == [(".replaced-step-000002", 2)]
     assert shelf.names() == ["step-000002"]
 
 
 async def test_what_cannot_be_forgotten_is_said(shelf: Shelf) -> None:
-    async def forget(directory: Path) -> None:
-        raise PolicyError("500: try again")
-
-    shelf.policy.forget = forget  # type: ignore[method-assign]
+    shelf.policy.keeps = PolicyError("500: try again")
     keeper = shelf.keeper(keep_last=1)
     await keeper.save(shelf.at(1))
     await keeper.save(shelf.at(2))
@@ -185,27 +185,16 @@ async def test_what_cannot_be_forgotten_is_said(shelf: Shelf) -> None:
 
 
 async def test_a_policy_lost_while_forgetting_leaves_no_half_checkpoint(shelf: Shelf) -> None:
-    async def forget(directory: Path) -> None:
-        raise PolicyLostError("gone")
-
-    remembers = shelf.policy.forget
     keeper = shelf.keeper(keep_last=1)
     await keeper.save(shelf.at(1))
-    shelf.policy.forget = forget  # type: ignore[method-assign]
+    shelf.policy.keeps = PolicyLostError("gone")
     with pytest.raises(PolicyLostError):
         await keeper.save(shelf.at(2))
-    shelf.policy.forget = remembers  # type: ignore[method-assign]
+    shelf.policy.keeps = None
     again = shelf.keeper()
     assert again.saved == (2,)
     await again.save(shelf.at(3))
     assert shelf.names() == ["step-000002", "step-000003"]
-
-
-async def test_zero_keeps_all(shelf: Shelf) -> None:
-    keeper = shelf.keeper(keep_last=0)
-    for step in range(1, 6):
-        await keeper.save(shelf.at(step))
-    assert len(shelf.names()) == 5
 
 
 async def test_a_failed_save_costs_nothing_that_was_there(shelf: Shelf) -> None:
@@ -327,12 +316,6 @@ async def test_a_damaged_one_is_passed_over_and_named(shelf: Shelf) -> None:
 
 
 async def test_the_next_process_clears_up_and_goes_on(shelf: Shelf) -> None:
-    forgotten: list[str] = []
-
-    async def forget(directory: Path) -> None:
-        forgotten.append(directory.name)
-
-    shelf.policy.forget = forget  # type: ignore[method-assign]
     keeper = shelf.keeper(keep_last=1)
     await keeper.evaluated(shelf.at(1), 0.8)
     await keeper.save(shelf.at(2))
@@ -343,13 +326,14 @@ async def test_the_next_process_clears_up_and_goes_on(shelf: Shelf) -> None:
     again = shelf.keeper(keep_last=1)
     assert shelf.names()[2:] == ["step-000001", "step-000002"]
     assert again.saved == (1, 2)
-    assert not forgotten
+    assert not shelf.policy.forgotten
     assert again.best is not None
     assert (again.best.step, again.best.pass_rate) == (1, 0.8)
     await again.evaluated(shelf.at(3), 0.8)
     await again.save(shelf.at(3))
     assert shelf.names() == ["step-000001", "step-000003"]
     # The policy's server has its part of them too, until it is told.
+    forgotten = [name for name, _ in shelf.policy.forgotten]
     assert sorted(forgotten[:2]) == [".removed-step-000001", ".writing-step-000003"]
     assert forgotten[2:] == [".removed-step-000002"]
 
@@ -391,15 +375,7 @@ async def test_what_a_crash_kept_from_the_journal_is_told_later(shelf: Shelf) ->
 
 
 def _evaluation(step: int, pass_rate: float) -> EvalFinished:
-    return EvalFinished(
-        step=step,
-        weights_version=step,
-        temperature=1.0,
-        pass_rate=pass_rate,
-        scored=2,
-        unscored=0,
-        by_kind={},
-    )
+    return eval_finished(step, pass_rate, scored=2)
 
 
 SAVER = textwrap.dedent(
@@ -427,7 +403,7 @@ SAVER = textwrap.dedent(
         directory = RunDirectory(Path(sys.argv[1]))
         journal = JournalWriter(directory, continues=directory.database.exists())
         policy = Bulky()
-        keeper = CheckpointKeeper(directory, journal, policy, 2, fixed_settings(RunConfig()))
+        keeper = CheckpointKeeper(journal, policy, 2, fixed_settings(RunConfig()))
         step = max(keeper.saved, default=0)
         print(os.getpid(), step, flush=True)
         while True:

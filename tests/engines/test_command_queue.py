@@ -37,7 +37,7 @@ def test_commands_wait_for_the_engine_and_then_for_the_trials() -> None:
     for command in (of_trial("a"), of_run("b"), of_trial("c")):
         queue.submit(command)
     assert queue.up_to_date
-    queue.serve(engine.take_up, engine.carry_out)
+    queue.serve(engine)
     assert (engine.journalled, engine.done) == (["a", "b", "c"], ["b"])
     assert not queue.up_to_date
     queue.submit(of_run("d"))
@@ -50,14 +50,14 @@ def test_commands_wait_for_the_engine_and_then_for_the_trials() -> None:
 
 def test_between_two_engines_commands_wait_for_the_next() -> None:
     queue, first, second = CommandQueue(), Engine(), Engine()
-    queue.serve(first.take_up, first.carry_out)
+    queue.serve(first)
     queue.submit(of_trial("a"))
     # The first one answers what it has journalled and will not carry out.
     assert [each.id for each in queue.take_journalled()] == ["a"]
     queue.hold()
     queue.submit(of_run("b"))
     assert first.done == []
-    queue.serve(second.take_up, second.carry_out)
+    queue.serve(second)
     assert (second.journalled, second.done) == (["b"], ["b"])
     queue.hold()
     queue.submit(of_run("c"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -22,6 +23,7 @@ from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     CommandDone,
     DeadlinePassed,
+    EvalFinished,
     GroupRefilled,
     GroupScored,
     Noted,
@@ -37,10 +39,11 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.policies.base import Sample, SampleRequest
-from tbtui.rollout.messages import ControlRefused, TrialSpec
+from tbtui.rollout.messages import TrialSpec
 from tbtui.vocabulary import CommandVerb
+from tests.waiting import until
 
-from .conftest import TASKS, Bench, until
+from .conftest import TASKS, Bench
 from .fakes import FakePool, facts
 
 FIRST = "s0001-" + next(task_order(TASKS[:6], 0)).name
@@ -118,6 +121,37 @@ async def test_an_outcome_can_end_the_run(bench: Bench) -> None:
         await bench.engine(on_outcome={"agent_error": "halt"}).run()
 
 
+# What a person typed in
+
+
+@pytest.mark.parametrize("action", ["mask", "train"])
+async def test_a_touched_trial_is_masked_unless_asked_for(bench: Bench, action: str) -> None:
+    def script(pool: FakePool, spec: TrialSpec) -> object:
+        touched = spec.trial.endswith("-1")
+        return pool.end(
+            spec, dataclasses.replace(facts(1.0 if touched else 0.0), human_touched=touched)
+        )
+
+    bench.script = script
+    await bench.engine(group_size=3, on_outcome={"human_touched": action}).run()
+    for group in bench.events(GroupScored):
+        mine = group.trials[next(name for name in group.trials if name.endswith("-1"))]
+        if action == "mask":
+            assert (mine.reward, mine.advantage, group.baseline) == (None, None, 0.0)
+        else:
+            assert (mine.reward, group.baseline) == (1.0, pytest.approx(1 / 3))
+    touched = [e for e in bench.events(TrialFinished) if e.outcome is Outcome.HUMAN_TOUCHED]
+    assert {event.verdict for event in touched} == {1.0}
+
+
+async def test_a_person_solves_nothing_of_an_evaluation(bench: Bench) -> None:
+    touched = dataclasses.replace(facts(1.0), human_touched=True)
+    bench.script = lambda pool, spec: pool.end(spec, touched)
+    await bench.engine(max_steps=0).run()
+    (evaluation,) = bench.events(EvalFinished)
+    assert (evaluation.scored, evaluation.pass_rate) == (0, None)
+
+
 # Retries and halting
 
 
@@ -158,8 +192,12 @@ async def test_a_retry_waits_without_holding_a_slot(bench: Bench) -> None:
     await bench.engine(max_steps=0, n_parallel_envs=1, retry_wait_sec=0.05).run()
     (retried,) = bench.events(TrialRetried)
     assert 0.025 <= retried.wait_sec <= 0.05
-    order = [e.trial for e in bench.events(TrialFinished)]
-    assert order == ["e0000-move-2-1", "e0000-move-3-1", "e0000-move-2-1-retry1"]
+    ends = [(e.trial, e.outcome, e.reward) for e in bench.events(TrialFinished)]
+    assert ends == [
+        ("e0000-move-2-1", Outcome.AGENT_ERROR, None),
+        ("e0000-move-3-1", Outcome.SOLVED, 1.0),
+        ("e0000-move-2-1-retry1", Outcome.SOLVED, 1.0),
+    ]
 
 
 # Short groups
@@ -195,6 +233,7 @@ async def test_short_groups_can_be_dropped_instead(bench: Bench) -> None:
     await bench.engine(batch_size=1, max_retries=0, short_groups="drop").run()
     assert not bench.events(GroupRefilled)
     assert [g.disposition for g in bench.events(GroupScored)] == ["short"]
+    assert bench.policy.trained == []
 
 
 # Commands
@@ -202,15 +241,13 @@ async def test_short_groups_can_be_dropped_instead(bench: Bench) -> None:
 
 async def test_retrying_a_running_trial_gives_it_a_fresh_attempt(bench: Bench) -> None:
     bench.script = holding("-1")
-    engine = bench.engine(batch_size=1, eval_every=0)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: any(s.trial == FIRST + "-1" for s in bench.pool.started))
-    engine.submit(Command("retry", FIRST + "-1", actor="ann", reason="stuck"))
-    await running
+    async with bench.running(batch_size=1, eval_every=0) as engine:
+        await bench.at_work(FIRST + "-1")
+        engine.queue.submit(Command("retry", FIRST + "-1", actor="ann", reason="stuck"))
     (retried,) = bench.events(TrialRetried)
     assert (retried.trial, retried.successor) == (FIRST + "-1", FIRST + "-1-retry1")
     assert retried.reason == "asked by ann: stuck"
-    first = next(e for e in bench.events(TrialFinished) if e.trial == FIRST + "-1")
+    first = await bench.ended(FIRST + "-1")
     assert first.outcome is Outcome.CANCELLED
     assert first.reason == "given up for a fresh attempt by ann: stuck"
     assert rewards(bench) == {FIRST + "-1-retry1": 1.0, FIRST + "-2": 0.0}
@@ -219,19 +256,17 @@ async def test_retrying_a_running_trial_gives_it_a_fresh_attempt(bench: Bench) -
 
 async def test_a_finished_trial_can_be_tried_again_while_its_step_samples(bench: Bench) -> None:
     bench.script = holding("-1")
-    engine = bench.engine(batch_size=1, eval_every=0)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: any(e.trial == FIRST + "-2" for e in bench.events(TrialFinished)))
-    engine.submit(Command("retry", FIRST + "-2", actor="ann"))
-    await until(lambda: any(e.trial.endswith("retry1") for e in bench.events(TrialFinished)))
-    seeds = [r.seed for r in bench.policy.requests]
-    assert len(set(seeds)) == len(seeds)
-    engine.submit(Command("cancel", FIRST + "-1"))
-    await running
+    async with bench.running(batch_size=1, eval_every=0) as engine:
+        await bench.ended(FIRST + "-2")
+        engine.queue.submit(Command("retry", FIRST + "-2", actor="ann"))
+        await until(lambda: any(e.trial.endswith("retry1") for e in bench.events(TrialFinished)))
+        seeds = [r.seed for r in bench.policy.requests]
+        assert len(set(seeds)) == len(seeds)
+        engine.queue.submit(Command("cancel", FIRST + "-1"))
     assert rewards(bench) == {FIRST + "-1": None, FIRST + "-2-retry1": 0.0} | {
         trial: 0.0 for event in bench.events(GroupRefilled) for trial in event.trials
     }
-    engine.submit(Command("retry", FIRST + "-2-retry1"))
+    engine.queue.submit(Command("retry", FIRST + "-2-retry1"))
     last = bench.events(CommandDone)[-1]
     assert not last.ok
     assert "no part of the step that is being sampled" in last.result
@@ -240,15 +275,13 @@ async def test_a_finished_trial_can_be_tried_again_while_its_step_samples(bench:
 async def test_the_model_call_of_a_trial_that_is_over_is_given_up(bench: Bench) -> None:
     bench.heldout = 0
     thinking = bench.policy.thinking = asyncio.Event()
-    engine = bench.engine(batch_size=1)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: len(bench.policy.requests) == 2)
-    trials = [event.trial for event in bench.events(TrialQueued)]
-    for trial in trials:
-        engine.submit(Command("cancel", trial, actor="ann"))
-    await until(lambda: len(bench.events(TrialFinished)) == 2)
-    thinking.set()
-    await running
+    async with bench.running(batch_size=1) as engine:
+        await until(lambda: len(bench.policy.requests) == 2)
+        trials = [event.trial for event in bench.events(TrialQueued)]
+        for trial in trials:
+            engine.queue.submit(Command("cancel", trial, actor="ann"))
+        await until(lambda: len(bench.events(TrialFinished)) == 2)
+        thinking.set()
     sampled = {event.trial for event in bench.events(TurnSampled)}
     assert sampled == {event.trial for event in bench.events(TrialQueued)} - set(trials)
 
@@ -257,33 +290,29 @@ async def test_a_trial_that_is_tried_again_twice_draws_what_a_resumed_run_would(
     bench: Bench,
 ) -> None:
     bench.heldout, bench.script = 0, holding("-1")
-    engine = bench.engine(batch_size=1)
-    running = asyncio.create_task(engine.run())
-    trial = FIRST + "-2"
-    for attempt in (1, 2, 3):
-        await until(lambda: trial in {e.trial for e in bench.events(TrialFinished)})  # noqa: B023
-        with contextlib.closing(JournalReader(bench.directory)) as reader:
-            start = recover(reader, Split(tuple(TASKS[:6]), ()), engine.config).start
-            place = start.batches[1].places[FIRST, 2]
-        drawn = bench.policy.requests[-1].seed
-        assert drawn == derive_seed(place.seed, 0) if attempt > 1 else place.seed is None
-        engine.submit(Command("retry", trial, actor="ann"))
-        trial = f"{FIRST}-2-retry{attempt}"
-    engine.submit(Command("cancel", FIRST + "-1"))
-    await running
+    async with bench.running(batch_size=1) as engine:
+        trial = FIRST + "-2"
+        for attempt in (1, 2, 3):
+            await until(lambda: trial in {e.trial for e in bench.events(TrialFinished)})  # noqa: B023
+            with contextlib.closing(JournalReader(bench.directory)) as reader:
+                start = recover(reader, Split(tuple(TASKS[:6]), ()), engine.config).start
+                place = start.batches[1].places[FIRST, 2]
+            drawn = bench.policy.requests[-1].seed
+            assert drawn == derive_seed(place.seed, 0) if attempt > 1 else place.seed is None
+            engine.queue.submit(Command("retry", trial, actor="ann"))
+            trial = f"{FIRST}-2-retry{attempt}"
+        engine.queue.submit(Command("cancel", FIRST + "-1"))
 
 
 async def test_an_excluded_trial_is_not_trained_on(bench: Bench) -> None:
     bench.script = holding("-3")
-    engine = bench.engine(batch_size=1, group_size=3)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: any(e.trial == FIRST + "-2" for e in bench.events(TrialFinished)))
-    engine.submit(Command("exclude", FIRST + "-2", reason="cheated"))
-    engine.submit(Command("exclude", FIRST + "-1"))
-    engine.submit(Command("include", FIRST + "-1"))
-    engine.submit(Command("exclude", "s0009-nothing-1"))
-    bench.pool.end(next(s for s in bench.pool.started if s.trial == FIRST + "-3"), facts(0.0))
-    await running
+    async with bench.running(batch_size=1, group_size=3) as engine:
+        await bench.ended(FIRST + "-2")
+        engine.queue.submit(Command("exclude", FIRST + "-2", reason="cheated"))
+        engine.queue.submit(Command("exclude", FIRST + "-1"))
+        engine.queue.submit(Command("include", FIRST + "-1"))
+        engine.queue.submit(Command("exclude", "s0009-nothing-1"))
+        bench.pool.end(await bench.at_work(FIRST + "-3"), facts(0.0))
     assert rewards(bench) == {FIRST + "-1": 1.0, FIRST + "-2": None, FIRST + "-3": 0.0}
     assert bench.events(TrialExcluded)[0].reason == "cheated"
     assert [d.ok for d in bench.events(CommandDone)] == [True, True, True, False]
@@ -291,27 +320,15 @@ async def test_an_excluded_trial_is_not_trained_on(bench: Bench) -> None:
     assert len(data) == 2
 
 
-async def test_held_out_trials_cannot_be_excluded(bench: Bench) -> None:
-    bench.script = lambda pool, spec: True
-    engine = bench.engine(max_steps=0)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: len(bench.pool.started) == 2)
-    engine.submit(Command("exclude", bench.pool.started[0].trial))
-    assert "is held out" in bench.events(CommandDone)[0].result
-    running.cancel()
-
-
 async def test_a_queued_trial_can_be_taken_out_of_the_queue(bench: Bench) -> None:
     bench.script = holding("-1")
-    engine = bench.engine(batch_size=1, n_parallel_envs=1)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: any(s.trial == FIRST + "-1" for s in bench.pool.started))
-    verbs: tuple[CommandVerb, ...] = ("pause", "cancel")
-    for verb in verbs:
-        engine.submit(Command(verb, FIRST + "-2", actor="ann"))
-    engine.submit(Command("cancel", FIRST + "-1"))
-    await running
-    gone = next(e for e in bench.events(TrialFinished) if e.trial == FIRST + "-2")
+    async with bench.running(batch_size=1, n_parallel_envs=1) as engine:
+        await bench.at_work(FIRST + "-1")
+        verbs: tuple[CommandVerb, ...] = ("pause", "cancel")
+        for verb in verbs:
+            engine.queue.submit(Command(verb, FIRST + "-2", actor="ann"))
+        engine.queue.submit(Command("cancel", FIRST + "-1"))
+    gone = await bench.ended(FIRST + "-2")
     assert gone.reason == "taken out of the queue by ann"
     assert FIRST + "-2" not in [s.trial for s in bench.pool.started]
     assert [d.ok for d in bench.events(CommandDone)] == [False, True, True]
@@ -320,19 +337,17 @@ async def test_a_queued_trial_can_be_taken_out_of_the_queue(bench: Bench) -> Non
 async def test_the_run_goes_on_without_those_that_are_held_one_by_one(bench: Bench) -> None:
     bench.script = lambda pool, spec: pool.end(spec, facts(), turns=3)
     bench.policy.thinking = asyncio.Event()
-    engine = bench.engine(max_steps=0)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: len(bench.policy.requests) == 2)
-    held, other = (spec.trial for spec in bench.pool.started)
-    engine.submit(Command("pause", held))
-    engine.submit(Command("pause", RUN))
-    bench.policy.thinking.set()
-    await until(lambda: len(bench.events(TrialPaused)) == 2)
-    engine.submit(Command("resume", RUN))
-    await until(lambda: any(e.trial == other for e in bench.events(TrialFinished)))
-    assert [e.trial for e in bench.events(TrialResumed)] == [other]
-    engine.submit(Command("resume", held))
-    await running
+    async with bench.running(max_steps=0) as engine:
+        await until(lambda: len(bench.policy.requests) == 2)
+        held, other = (spec.trial for spec in bench.pool.started)
+        engine.queue.submit(Command("pause", held))
+        engine.queue.submit(Command("pause", RUN))
+        bench.policy.thinking.set()
+        await until(lambda: len(bench.events(TrialPaused)) == 2)
+        engine.queue.submit(Command("resume", RUN))
+        await until(lambda: any(e.trial == other for e in bench.events(TrialFinished)))
+        assert [e.trial for e in bench.events(TrialResumed)] == [other]
+        engine.queue.submit(Command("resume", held))
 
 
 async def test_a_pause_is_taken_back_before_the_trial_has_come_to_it(bench: Bench) -> None:
@@ -342,8 +357,8 @@ async def test_a_pause_is_taken_back_before_the_trial_has_come_to_it(bench: Benc
     running = asyncio.create_task(engine.run())
     await until(lambda: len(bench.policy.requests) == 2)
     trial = bench.pool.started[0].trial
-    engine.submit(Command("pause", trial))
-    engine.submit(Command("resume", trial, actor="ann"))
+    engine.queue.submit(Command("pause", trial))
+    engine.queue.submit(Command("resume", trial, actor="ann"))
     told = [(done.ok, done.result) for done in bench.events(CommandDone)]
     assert told == [(False, f"{trial}: taken back by ann"), (True, f"{trial} is running")]
     bench.policy.thinking.set()
@@ -351,58 +366,21 @@ async def test_a_pause_is_taken_back_before_the_trial_has_come_to_it(bench: Benc
     assert not bench.events(TrialPaused)
 
 
-@pytest.mark.parametrize("past_holding", [True, False])
-async def test_a_pause_of_the_run_tells_only_of_trials_that_act_on(
-    bench: Bench, past_holding: bool
-) -> None:
-    bench.script = holding("-2")
-    engine = bench.engine(batch_size=1)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: any(s.trial == FIRST + "-2" for s in bench.pool.started))
-    spec = next(s for s in bench.pool.started if s.trial == FIRST + "-2")
-    engine.submit(Command("pause", RUN))
-    refusal = ControlRefused(spec.trial, "pause", "it can't", past_holding)
-    bench.pool.runner.on_message(1, refusal)
-    told = [note.text for note in bench.events(Noted) if note.level == "warning"]
-    assert told == ([] if past_holding else [f"{spec.task_dir.name}/2: it can't"])
-    engine.submit(Command("resume", RUN))
-    bench.pool.end(spec, facts(0.0))
-    await running
-
-
-async def test_who_asked_for_one_trial_is_told_that_it_is_past_holding(bench: Bench) -> None:
-    bench.script = holding("-2")
-    engine = bench.engine(batch_size=1)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: any(s.trial == FIRST + "-2" for s in bench.pool.started))
-    spec = next(s for s in bench.pool.started if s.trial == FIRST + "-2")
-    engine.submit(Command("pause", spec.trial))
-    refusal = ControlRefused(spec.trial, "pause", "it is being verified", past_holding=True)
-    bench.pool.runner.on_message(1, refusal)
-    (done,) = bench.events(CommandDone)
-    assert (done.ok, done.result) == (False, f"{spec.trial}: it is being verified")
-    bench.pool.control(spec.trial, "resume")  # the stand-in holds whatever it is told to
-    bench.pool.end(spec, facts(0.0))
-    await running
-
-
 # Stragglers
 
 
 async def test_late_trials_are_stopped_and_verified(bench: Bench) -> None:
     bench.script = holding("-2")
-    engine = bench.engine(batch_size=1, step_deadline_sec=0.1)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: bench.events(DeadlinePassed))
-    assert (FIRST + "-2", "expire") in bench.pool.controls
-    await running
+    async with bench.running(batch_size=1, step_deadline_sec=0.1):
+        await until(lambda: bench.events(DeadlinePassed))
+        assert (FIRST + "-2", "expire") in bench.pool.controls
     assert rewards(bench)[FIRST + "-2"] == 0.0
 
 
 async def test_late_trials_can_be_left_out_and_are_not_replaced(bench: Bench) -> None:
     bench.script = holding("-2")
     await bench.engine(batch_size=1, step_deadline_sec=0.1, at_deadline="mask").run()
-    late = next(e for e in bench.events(TrialFinished) if e.trial == FIRST + "-2")
+    late = await bench.ended(FIRST + "-2")
     assert late.reason == "left out: the step's deadline passed"
     assert not bench.events(GroupRefilled)
     assert [g.disposition for g in bench.events(GroupScored)] == ["short"]
@@ -410,24 +388,24 @@ async def test_late_trials_can_be_left_out_and_are_not_replaced(bench: Bench) ->
 
 async def test_a_step_can_wait_past_its_deadline_and_say_so(bench: Bench) -> None:
     bench.script = holding("-2")
-    engine = bench.engine(batch_size=1, step_deadline_sec=0.1, at_deadline="wait")
-    running = asyncio.create_task(engine.run())
-    await until(lambda: any("past its deadline" in n.text for n in bench.events(Noted)))
-    bench.pool.end(next(s for s in bench.pool.started if s.trial == FIRST + "-2"), facts(0.0))
-    await running
+    async with bench.running(batch_size=1, step_deadline_sec=0.1, at_deadline="wait"):
+        await until(lambda: any("past its deadline" in n.text for n in bench.events(Noted)))
+        bench.pool.end(await bench.at_work(FIRST + "-2"), facts(0.0))
     assert not bench.events(DeadlinePassed)
 
 
 async def test_the_deadline_stands_still_while_the_run_is_paused(bench: Bench) -> None:
-    bench.script = holding("-2")
-    engine = bench.engine(batch_size=1, step_deadline_sec=0.3)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: any(s.trial == FIRST + "-2" for s in bench.pool.started))
-    engine.submit(Command("pause", RUN))
-    await asyncio.sleep(0.8)
-    assert not bench.events(DeadlinePassed)
-    engine.submit(Command("resume", RUN))
-    await running
+    def pausing(pool: FakePool, spec: TrialSpec) -> object:
+        if spec.trial == FIRST + "-2":  # at once: before its time could be up
+            engine.queue.submit(Command("pause", RUN))
+        return holding("-2")(pool, spec)
+
+    bench.script = pausing
+    async with bench.running(batch_size=1, step_deadline_sec=0.2) as engine:
+        await bench.at_work(FIRST + "-2")
+        await asyncio.sleep(0.5)
+        assert not bench.events(DeadlinePassed)
+        engine.queue.submit(Command("resume", RUN))
     assert bench.events(DeadlinePassed)
 
 
@@ -440,18 +418,16 @@ async def test_extra_trials_fill_the_places_of_lost_ones_in_order(bench: Bench) 
     bench.script = loses_the_second
     await bench.engine(batch_size=1, oversample=2, max_retries=0).run()
     assert rewards(bench) == {FIRST + "-1": 1.0, FIRST + "-3": 0.0}
-    surplus = next(e for e in bench.events(TrialFinished) if e.trial == FIRST + "-4")
+    surplus = await bench.ended(FIRST + "-4")
     assert surplus.reason == "not needed: the group is full"
 
 
 async def test_a_slow_trial_keeps_its_place_unless_short_ones_are_asked_for(bench: Bench) -> None:
     bench.script = holding("-1")
-    engine = bench.engine(batch_size=1, oversample=2, eval_every=0)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: len([e for e in bench.events(TrialFinished) if e.trial[0] == "s"]) == 3)
-    assert not bench.events(StepFinished)
-    bench.pool.end(next(s for s in bench.pool.started if s.trial == FIRST + "-1"), facts(1.0))
-    await running
+    async with bench.running(batch_size=1, oversample=2, eval_every=0):
+        await until(lambda: len([e for e in bench.events(TrialFinished) if e.trial[0] == "s"]) == 3)
+        assert not bench.events(StepFinished)
+        bench.pool.end(await bench.at_work(FIRST + "-1"), facts(1.0))
     assert rewards(bench) == {FIRST + "-1": 1.0, FIRST + "-2": 0.0}
 
 
@@ -510,23 +486,28 @@ async def test_a_silent_policy_is_a_provider_error_not_a_timeout(bench: Bench) -
     assert {e.reward for e in bench.events(TrialFinished)} == {None}
 
 
-@pytest.mark.parametrize(
-    ("logprobs", "complaint"),
-    [
-        ([-0.5], "2 tokens came with 1 log-probabilities"),
-        ([-0.5, float("nan")], "not a finite number"),
-        ([-0.5, float("-inf")], "not a finite number"),
-    ],
-)
-async def test_samples_that_cannot_be_trained_on_are_provider_errors(
-    bench: Bench, logprobs: list[float], complaint: str
-) -> None:
+async def test_samples_that_cannot_be_trained_on_are_provider_errors(bench: Bench) -> None:
     async def sample(request: SampleRequest) -> Sample:
-        return Sample((1, 2), np.array(logprobs, np.float32), "stop", 0)
+        return Sample((1, 2), np.array([-0.5], np.float32), "stop", 0)
 
     bench.policy.sample = sample  # type: ignore[method-assign]
-    with pytest.raises(HaltError, match="provider_error"):
+    with pytest.raises(HaltError, match="2 tokens came with 1 log-probabilities"):
         await bench.engine(max_retries=0).run()
     ended = bench.events(TrialFinished)
     assert {(e.outcome, e.reward) for e in ended} == {(Outcome.PROVIDER_ERROR, None)}
     assert not bench.events(TurnSampled)
+
+
+async def test_what_a_server_does_not_tell_of_its_tokens_is_not_written(bench: Bench) -> None:
+    told = bench.policy.sample
+
+    async def sample(request: SampleRequest) -> Sample:
+        known = await told(request)
+        return dataclasses.replace(
+            known, logprobs=np.zeros_like(known.logprobs), has_logprobs=False
+        )
+
+    bench.policy.sample = sample  # type: ignore[method-assign]
+    await bench.engine(max_steps=1, eval_every=0).run()
+    sampled = bench.events(TurnSampled)
+    assert {(e.mean_logprob, e.min_logprob) for e in sampled} == {(None, None)}

@@ -18,8 +18,9 @@ from tbtui.journal.events import (
     TasksWeighted,
 )
 from tbtui.rollout.messages import TrialSpec
+from tests.waiting import until
 
-from .conftest import TASKS, Bench, until
+from .conftest import TASKS, Bench
 from .fakes import FakePool, facts
 from .test_engine import by_index
 
@@ -74,7 +75,7 @@ async def weighed(bench: Bench, *asked: tuple[str, dict[str, Any]]) -> list[Comm
     bench.script, bench.heldout = by_index, 0
     engine = bench.engine(max_steps=3)
     for target, arguments in asked:
-        engine.submit(Command("set", target, ADA, "because", arguments))
+        engine.queue.submit(Command("set", target, ADA, "because", arguments))
     await engine.run()
     return bench.events(CommandDone)
 
@@ -127,19 +128,14 @@ async def test_a_weight_that_is_taken_back_gives_the_order_back(bench: Bench) ->
     def script(pool: FakePool, spec: TrialSpec) -> object:
         if not spec.trial.startswith("s0002"):
             return by_index(pool, spec)
-        pool._spawn(later(pool, spec))
-        return True
-
-    async def later(pool: FakePool, spec: TrialSpec) -> None:
-        await gate.wait()
-        await pool.play(spec, facts(0.0))
+        return pool.later(gate, lambda pool, spec: pool.end(spec, facts(0.0)), spec)
 
     bench.script, bench.heldout = script, 0
     engine = bench.engine(max_steps=4, seed=5)
-    engine.submit(Command("set", "copy", ADA, "", {"muted": True}))
+    engine.queue.submit(Command("set", "copy", ADA, "", {"muted": True}))
     run = asyncio.create_task(engine.run())
     await until(lambda: len(bench.events(StepStarted)) == 2)
-    engine.submit(Command("set", "copy", ADA, "", {"muted": False}))
+    engine.queue.submit(Command("set", "copy", ADA, "", {"muted": False}))
     gate.set()
     await run
     order = task_order(TASKS[:6], 5)

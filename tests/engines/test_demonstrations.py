@@ -16,7 +16,7 @@ from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.segments import Call
 from tbtui.chat import Message
 from tbtui.engines.grpo.demonstrations import DemonstrationKeeper
-from tbtui.engines.grpo.learning import LearningStep, recipe_of
+from tbtui.engines.grpo.learning import LearningStep, ScoreJournal, recipe_of
 from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
 from tbtui.journal.commands import Typed
@@ -28,8 +28,9 @@ from tbtui.journal.events import (
     Outcome,
     PhaseSeconds,
     StepFinished,
+    TrialFinished,
 )
-from tbtui.policies.base import Datum, Sample, SampleRequest
+from tbtui.policies.base import Datum
 from tbtui.rollout.messages import Demonstrated
 
 from .conftest import TASKS, Bench
@@ -51,18 +52,13 @@ def shown(*messages: Message, trial: str = "s0001-x-1") -> Demonstrated:
     return Demonstrated(trial, 2, (*messages, Message("user", "and now?")), TYPED)
 
 
-def keeper_of(bench: Bench, spent: list[Tokens] | None = None, **settings: Any) -> Any:
-    config = bench.engine(**settings).config
-    spend = (spent if spent is not None else []).append
-    return DemonstrationKeeper(
-        bench.directory, lambda: config, bench.policy, bench.journal, {"held"}, spend
-    )
+def keeper_of(bench: Bench, **settings: Any) -> Any:
+    bench.engine(**settings)
+    return bench.runner.demonstrations
 
 
-async def kept(
-    bench: Bench, message: Demonstrated, spent: list[Tokens] | None = None, **settings: Any
-) -> DemonstrationKeeper:
-    keeper: DemonstrationKeeper = keeper_of(bench, spent, **settings)
+async def kept(bench: Bench, message: Demonstrated, **settings: Any) -> DemonstrationKeeper:
+    keeper: DemonstrationKeeper = keeper_of(bench, **settings)
     keeper.keep(plan(), message, (1, 2, 3), "ada")
     await asyncio.gather(*keeper._filling)
     return keeper
@@ -78,8 +74,7 @@ def accept(bench: Bench) -> Demonstration:
 
 async def test_kept_in_the_agents_own_style(bench: Bench) -> None:
     bench.policy = RotePolicy(lambda _: json.dumps({"analysis": "I see.", "plan": "I go."}))
-    spent: list[Tokens] = []
-    await kept(bench, shown(Message("user", "go"), Message("assistant", ANSWER)), spent)
+    keeper = await kept(bench, shown(Message("user", "go"), Message("assistant", ANSWER)))
     (only,) = Demonstrations(bench.directory).all()
     assert (only.status, only.actor, only.turn, only.prompt_ids) == ("pending", "ada", 2, (1, 2, 3))
     assert [(c.keystrokes, c.duration_sec) for c in only.answer.commands] == [("rm notes\n", 0.5)]
@@ -89,8 +84,9 @@ async def test_kept_in_the_agents_own_style(bench: Bench) -> None:
     (event,) = bench.events(DemonstrationKept)
     assert (event.demonstration, event.commands) == (only.id, 1)
     # A paid service has a price for being asked.
-    assert [(each.prompt, each.calls) for each in spent] == [(3, 1)]
-    assert spent[0].sampled > 0
+    spent = keeper._run.spending._costs.spent.tokens
+    assert (spent.prompt, spent.calls) == (3, 1)
+    assert spent.sampled > 0
 
 
 async def test_what_the_policy_cannot_say_is_left_to_the_person(bench: Bench) -> None:
@@ -177,7 +173,9 @@ async def test_what_trains_is_counted_and_paid_for(bench: Bench) -> None:
     accepted = accept(bench)
     bench.policy = RotePolicy()
     config = bench.engine(demos="train").config
-    step = LearningStep(recipe_of(config, bench.policy.info), bench.policy, 1e-3, 1, lambda _: None)
+    step = LearningStep(
+        recipe_of(config, bench.policy.info), bench.policy, 1e-3, 1, ScoreJournal(bench.journal, 1)
+    )
     shown_data = (await keeper_of(bench, demos="train").of_step(1, RecordedBatch())).data
     await step.finish(shown_data)
     answer = bench.policy.renderer.spell(accepted.text)
@@ -200,16 +198,8 @@ async def test_a_step_that_is_trained_again_is_trained_on_the_same(bench: Bench)
     assert (await gone.of_step(1, RecordedBatch(demonstrations=before))).ids == (first.id,)
 
 
-class Slow(RotePolicy):
-    """Never answers."""
-
-    async def sample(self, request: SampleRequest) -> Sample:
-        await asyncio.sleep(3600)
-        raise AssertionError
-
-
 async def test_words_that_never_come_hold_nothing_up(bench: Bench) -> None:
-    bench.policy = Slow()
+    bench.policy.thinking = asyncio.Event()
     keeper = keeper_of(bench)
     keeper.keep(plan(), shown(), (1,), "ada")
     await asyncio.sleep(0)
@@ -236,6 +226,7 @@ def rollout(index: int, verdict: float, handed_back: tuple[bool, ...], **changes
         "reason": "",
         "reward": None if any(handed_back) else verdict,
         "verdict": verdict,
+        "earned": verdict,
         "calls": calls,
         "turns": len(calls),
         "seconds": 1.0,
@@ -247,7 +238,9 @@ def rollout(index: int, verdict: float, handed_back: tuple[bool, ...], **changes
 async def learned(bench: Bench, *rollouts: Rollout, train: bool = True) -> list[Datum]:
     config = bench.engine(train_after_handback=train).config
     policy = RotePolicy()
-    step = LearningStep(recipe_of(config, policy.info), policy, 1e-3, 1, lambda _: None)
+    step = LearningStep(
+        recipe_of(config, policy.info), policy, 1e-3, 1, ScoreJournal(bench.journal, 1)
+    )
     await step.add(rollouts)
     await step.finish()
     return [datum for data, _ in policy.trained for datum in data]
@@ -269,6 +262,17 @@ async def test_what_comes_after_a_person_is_measured_by_itself(
     for datum in mine:
         assert datum.tokens[1] in (1, 2)
         assert datum.advantages[datum.mask] == pytest.approx(advantage)
+
+
+async def test_an_unclean_end_earns_no_more_there_than_elsewhere(bench: Bench) -> None:
+    """Out of turns after it was given back: the verifier passes it, and it has earned nothing."""
+    place, end = rollout(1, 1.0, (True,)), TrialFinished(
+        trial="t", outcome=Outcome.HUMAN_TOUCHED, reason="", verdict=1.0, earned=0.0, reward=None,
+        turns=1, seconds=PhaseSeconds(),
+    )  # fmt: skip
+    own = Rollout.of(place.plan, 1, end, place.calls, (), PhaseSeconds(), Tokens())
+    (datum,) = await learned(bench, own)
+    assert datum.advantages[datum.mask] == pytest.approx(-0.5)
 
 
 async def test_left_out_unless_asked_for_and_where_somebody_excluded_it(bench: Bench) -> None:

@@ -13,30 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbtui.catalog.load import TaskInfo
-from tbtui.engines.grpo.failures import HaltError
 from tbtui.engines.grpo.plan import plan_groups, task_order
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
-    CommandDone,
-    CommandIssued,
     EvalFinished,
     GroupScored,
-    Outcome,
     RunPaused,
     StepFinished,
     TrialFinished,
-    TrialPaused,
     TrialQueued,
-    TrialResumed,
-    TrialRetried,
     TurnSampled,
     TurnStarted,
-    WorkerLost,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.rollout.messages import TrialSpec
 
-from .conftest import TASKS, Bench, until
+from .conftest import TASKS, Bench
 from .fakes import FakePool, facts
 
 
@@ -94,82 +86,6 @@ async def test_held_out_tasks_are_never_trained_on(bench: Bench) -> None:
     assert {t.task for t in queued if t.purpose == "eval"} == {t.name for t in TASKS[6:]}
 
 
-async def test_what_infrastructure_fails_is_retried_and_its_evidence_kept(bench: Bench) -> None:
-    def fails_once(pool: FakePool, spec: TrialSpec) -> object:
-        if spec.trial == "s0001-" + first_task + "-1":
-            return pool.end(spec, facts(None, "error"))
-        return by_index(pool, spec)
-
-    first_task = next(task_order(TASKS[:6], 0)).name
-    bench.script = fails_once
-    await bench.engine().run()
-    (retried,) = bench.events(TrialRetried)
-    assert retried.successor == retried.trial + "-retry1"
-    outcomes = {e.trial: (e.outcome, e.reward) for e in bench.events(TrialFinished)}
-    assert outcomes[retried.trial] == (Outcome.AGENT_ERROR, None)
-    assert outcomes[retried.successor][1] is not None
-
-
-async def test_a_trial_that_stays_lost_leaves_its_group(bench: Bench) -> None:
-    def one_lost(pool: FakePool, spec: TrialSpec) -> object:
-        if spec.trial.startswith("s0001") and "-2" in spec.trial.removeprefix("s0001-copy-2"):
-            return pool.end(spec, facts(None, "sandbox_lost"))
-        return by_index(pool, spec)
-
-    bench.script = one_lost
-    await bench.engine(group_size=3, max_retries=1).run()
-    for group in bench.events(GroupScored):
-        rewards = {t: s.reward for t, s in group.trials.items()}
-        lost = [t for t, r in rewards.items() if r is None]
-        assert len(lost) == 1
-        assert lost[0].endswith("-2-retry1")
-        assert group.trials[lost[0]].advantage is None
-        assert group.baseline == 0.5
-
-
-async def test_a_group_with_too_few_scored_members_is_not_trained_on(bench: Bench) -> None:
-    def all_but_one_lost(pool: FakePool, spec: TrialSpec) -> object:
-        if spec.trial.startswith("s0001") and not spec.trial.endswith("-1"):
-            return pool.end(spec, facts(None, "sandbox_lost"))
-        return by_index(pool, spec)
-
-    bench.script = all_but_one_lost
-    await bench.engine(max_retries=0).run()
-    assert {g.disposition for g in bench.events(GroupScored)} == {"short"}
-    assert bench.policy.trained == []
-
-
-async def test_a_run_that_can_run_nothing_halts_and_says_why(bench: Bench) -> None:
-    bench.script = lambda pool, spec: pool.end(spec, facts(None, "sandbox_lost"))
-    with pytest.raises(HaltError, match="none of 2 trials could be run; the last one: sandbox_l"):
-        await bench.engine(max_retries=0).run()
-
-
-async def test_a_lost_worker_costs_its_own_trials_only(bench: Bench) -> None:
-    first = "s0001-" + next(task_order(TASKS[:6], 0)).name + "-1"
-
-    def dies_under_the_first(pool: FakePool, spec: TrialSpec) -> object:
-        if spec.trial == first:
-            asyncio.get_running_loop().call_soon(pool.lose, spec.trial)
-            return True
-        return by_index(pool, spec)
-
-    bench.script = dies_under_the_first
-    await bench.engine().run()
-    (lost,) = bench.events(WorkerLost)
-    assert lost.trials == (first,)
-    unscored = [e for e in bench.events(TrialFinished) if e.reward is None]
-    assert [(e.trial, e.outcome) for e in unscored] == [(first, Outcome.SANDBOX_LOST)]
-    assert "killed by SIGKILL" in unscored[0].reason
-
-
-async def test_a_failing_policy_is_a_provider_error_not_a_zero(bench: Bench) -> None:
-    bench.policy.fails = "the model process died"
-    with pytest.raises(HaltError, match="provider_error"):
-        await bench.engine(max_retries=0).run()
-    assert {e.reward for e in bench.events(TrialFinished)} == {None}
-
-
 async def test_no_more_trials_at_once_than_asked_for(bench: Bench) -> None:
     bench.script = by_index
     await bench.engine(batch_size=4, group_size=4, n_parallel_envs=3).run()
@@ -202,67 +118,14 @@ async def test_the_tokens_of_a_turn_are_recorded_exactly(bench: Bench) -> None:
     assert "".join(records[0].pieces).startswith("seed ")
 
 
-async def test_a_paused_trial_waits_and_resumes(bench: Bench) -> None:
-    bench.script = lambda pool, spec: pool.end(spec, facts(), turns=2)
-    bench.policy.thinking = asyncio.Event()
-    engine = bench.engine(max_steps=0, eval_group_size=1)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: len(bench.policy.requests) == 2)
-    trial = bench.pool.started[0].trial
-    pause = Command("pause", trial, actor="ann")
-    engine.submit(pause)
-    assert not bench.events(CommandDone)
-    bench.policy.thinking.set()
-    await until(lambda: bool(bench.events(TrialPaused)))
-    assert [d.command for d in bench.events(CommandDone)] == [pause.id]
-    resume = Command("resume", trial, actor="ann")
-    engine.submit(resume)
-    await running
-    assert [e.trial for e in bench.events(TrialResumed)] == [trial]
-    assert [(d.command, d.ok) for d in bench.events(CommandDone)] == [
-        (pause.id, True),
-        (resume.id, True),
-    ]
-    assert [(c.actor, c.verb) for c in bench.events(CommandIssued)] == [
-        ("ann", "pause"),
-        ("ann", "resume"),
-    ]
-
-
-async def test_a_stopped_trial_has_no_part_in_its_group(bench: Bench) -> None:
-    def holds_the_first(pool: FakePool, spec: TrialSpec) -> object:
-        return True if spec.trial.endswith("-1") else by_index(pool, spec)
-
-    bench.script = holds_the_first
-    engine = bench.engine(max_steps=0)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: len(bench.pool.started) == 2)
-    for spec in bench.pool.started:
-        engine.submit(Command("stop", spec.trial))
-    await running
-    ended = bench.events(TrialFinished)
-    assert {(e.outcome, e.reward) for e in ended} == {(Outcome.CANCELLED, None)}
-    assert not bench.events(TrialRetried)
-    assert all(d.ok for d in bench.events(CommandDone))
-
-
-async def test_a_command_on_a_trial_that_is_over_is_refused(bench: Bench) -> None:
-    engine = bench.engine(max_steps=0)
-    await engine.run()
-    engine.submit(Command("pause", "e0000-move-2-1"))
-    (done,) = bench.events(CommandDone)
-    assert not done.ok
-    assert done.result == "e0000-move-2-1 is not running: nothing to pause"
-
-
 async def test_a_paused_run_starts_nothing_new(bench: Bench) -> None:
     engine = bench.engine(max_steps=0, n_parallel_envs=1)
-    engine.submit(Command("pause", RUN))
+    engine.queue.submit(Command("pause", RUN))
     running = asyncio.create_task(engine.run())
     await asyncio.sleep(0.05)
     assert bench.pool.started == []
     assert bench.events(RunPaused)
-    engine.submit(Command("resume", RUN))
+    engine.queue.submit(Command("resume", RUN))
     await running
     assert len(bench.events(TrialFinished)) == 2
 

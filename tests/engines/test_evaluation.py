@@ -15,6 +15,7 @@ from tbtui.chat import Message
 from tbtui.commands.evaluate import evaluate
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config.trust import remember
+from tbtui.console.texts import eval_line
 from tbtui.engines.grpo.checkpoint_state import TrainingProgress, fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.config_checks import grpo_problems
@@ -31,11 +32,13 @@ from tbtui.journal.events import (
     TurnSampled,
     decode,
     encode,
+    fields_of,
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.rollout.messages import CompletionFailed, TrialDone, TrialSpec
+from tbtui.view.sentences import summary_line
 from tbtui.vocabulary import Purpose
 
 from .conftest import TASKS, Bench, task
@@ -86,6 +89,7 @@ def test_an_evaluation_by_task_kind_and_k() -> None:
     assert (event.step, event.weights_version, event.temperature) == (4, 3, 0.7)
     assert event.by_task == {"copy-1": 0.25, "copy-2": 1.0, "move-1": 0.0}
     assert event.by_kind == {"copy": 0.625, "move": 0.0}
+    assert event.trials_by_kind == {"copy": 8, "move": 3}
     assert event.pass_rate == pytest.approx((0.25 + 1.0 + 0.0) / 3)
     assert (event.scored, event.unscored, event.unscored_tasks) == (11, 5, 1)
     assert event.mean_reward == pytest.approx(5.5 / 11)
@@ -97,6 +101,23 @@ def test_an_evaluation_by_task_kind_and_k() -> None:
     for estimate in event.pass_at.values():
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
     assert decode("eval_finished", encode(event)) == event
+
+
+def test_harbors_rate_is_said_where_an_end_that_was_not_clean_passed() -> None:
+    tried = rollouts({"copy-1": [1.0, 0.0], "copy-2": [0.0, 0.0]})
+    clean = [dataclasses.replace(each, verdict=each.reward) for each in tried]
+    event = summarize(clean, 0, 0, 1.0)
+    assert (event.pass_rate, event.harbor_pass_rate) == (0.25, 0.25)
+    assert "Harbor" not in eval_line(event)
+    late = dataclasses.replace(clean[-1], outcome=Outcome.AGENT_TIMEOUT, verdict=1.0)
+    event = summarize([*clean[:-1], late], 0, 0, 1.0)
+    assert (event.pass_rate, event.harbor_pass_rate) == (0.25, 0.5)
+    said = "; 0.50 as Harbor counts, by verdicts alone"
+    assert said in eval_line(event)
+    assert summary_line(0, event, event) == f"held-out pass rate 0.25{said}"
+    assert fields_of(event)["harbor_pass_rate"] == 0.5
+    alone = summarize([late], 0, 0, 1.0)
+    assert "one trial, reward 0; 1.00 as Harbor counts" in eval_line(alone)
 
 
 def test_an_evaluation_by_data_set_where_there_are_several() -> None:
@@ -161,9 +182,9 @@ async def train(where: Path, heldout: int, **settings: object) -> dict[str, list
         with JournalWriter(directory) as journal:
             bench = Bench(directory, journal, policy, graded)  # type: ignore[arg-type]
             bench.heldout = heldout
-            await bench.engine(max_steps=3, max_tokens=12, seed=3, **settings).run()
+            await bench.engine(max_steps=2, max_tokens=12, seed=3, **settings).run()
             training = [e.trial for e in bench.events(TrialQueued) if e.purpose == "train"]
-            assert len(bench.events(EvalFinished)) == (4 if heldout else 0)
+            assert len(bench.events(EvalFinished)) == (3 if heldout else 0)
             told: dict[str, list[object]] = {trial: [] for trial in training}
             for sampled in bench.events(TurnSampled):
                 if sampled.trial in told:
@@ -179,7 +200,7 @@ async def train(where: Path, heldout: int, **settings: object) -> dict[str, list
 async def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path) -> None:
     with_them = await train(tmp_path / "with", 2, eval_every=1, eval_group_size=3)
     without = await train(tmp_path / "without", 0)
-    assert len(with_them) == 3 * 2 * 2
+    assert len(with_them) == 2 * 2 * 2
     assert with_them.keys() == without.keys()
     for trial, told in with_them.items():
         # Which requests meet in one batch of the policy's is chance, and shows in the last digit of
@@ -231,7 +252,7 @@ async def served_checkpoint(directory: RunDirectory) -> Path:
     policy = RotePolicy()
     policy.info = dataclasses.replace(policy.info, name="tinker", model_name="Qwen/Qwen3-8B")
     with JournalWriter(directory) as journal:
-        keeper = CheckpointKeeper(directory, journal, policy, 1, fixed_settings(config))
+        keeper = CheckpointKeeper(journal, policy, 1, fixed_settings(config))
         progress = TrainingProgress(step=3, weights_version=3)
         await keeper.save(progress)
         await keeper.evaluated(progress, 0.5)

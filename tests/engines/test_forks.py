@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tbtui.journal.commands import Command
@@ -16,9 +14,7 @@ from tbtui.journal.events import (
     ForksStarted,
     GroupScored,
     HumanMessaged,
-    Noted,
     SnapshotKept,
-    StepFinished,
     TrialFinished,
     TrialForked,
     TrialPaused,
@@ -28,6 +24,9 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.policies.base import SampleRequest
+from tbtui.view.reading import state_at_end
+from tests.rollout.scripted import DONE, act
+from tests.waiting import until
 
 from .real_run import RealRun
 
@@ -41,18 +40,7 @@ KEYS = (
 def answer_by_turn(request: SampleRequest, keys: Sequence[str]) -> str:
     """The keys of the turn that it is, and then twice that the task is complete."""
     turn = "".join(map(chr, request.prompt_ids)).count("<user>") - 1
-    answer: dict[str, Any] = {"analysis": "a", "plan": "p", "commands": []}
-    if turn < len(keys):
-        answer["commands"] = [{"keystrokes": keys[turn], "duration": 0.1}]
-    else:
-        answer["task_complete"] = True
-    return json.dumps(answer)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(90):
-        while not holds():  # noqa: ASYNC110 - what is waited for is in another's hands
-            await asyncio.sleep(0.02)
+    return act(keys[turn], duration=0.1) if turn < len(keys) else DONE
 
 
 class Forked(RealRun):
@@ -120,24 +108,22 @@ async def test_forks_go_on_from_their_turn_with_the_exact_tokens(run: Forked) ->
     assert not {event.trial for event in queued} & set(scored.trials)
 
 
-@pytest.mark.parametrize(
-    ("given", "refused"),
-    [
+async def test_what_cant_be_forked_is_refused_in_one_line(run: Forked) -> None:
+    await run.reach(1)
+    for given, refused in (
         ({"turn": 0}, "turn 0: turns count from 1"),
         ({"turn": 9}, "s0001-solve-1 has no turn 9: it has turns 1 to "),
         ({"turn": "x"}, "fork: say from which turn, or bisect, or all"),
-        ({"turn": "bisect"}, "s0001-solve-1 still runs: its turns have values once it has ended"),
+        (
+            {"turn": "bisect"},
+            "s0001-solve-1 still runs: its turns have values once it has ended",
+        ),
         ({"turn": 2, "trials": 0}, "fork: between 1 and 256 trials, not 0"),
         ({"turn": 2, "temperature": -1}, "fork: temperature -1 is not more than 0"),
-    ],
-)
-async def test_what_cant_be_forked_is_refused_in_one_line(
-    run: Forked, given: dict[str, Any], refused: str
-) -> None:
-    await run.reach(1)
-    done = await run.asked(Command("fork", run.first, arguments=given))
-    assert not done.ok
-    assert done.result.startswith(refused)
+    ):
+        done = await run.asked(Command("fork", run.first, arguments=given))
+        assert not done.ok
+        assert done.result.startswith(refused)
 
 
 class Loser:
@@ -156,14 +142,10 @@ class Loser:
             keys = "echo spoilt\n"
         elif turn <= len(KEYS):
             keys = KEYS[turn - 1]
-        answer: dict[str, Any] = {"analysis": "a", "plan": "p", "commands": []}
-        if keys:
-            answer["commands"] = [{"keystrokes": keys, "duration": 0.1}]
-        else:
-            answer["task_complete"] = True
-        return json.dumps(answer)
+        return act(keys, duration=0.1) if keys else DONE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("search", "forked"), [("bisect", [1, 3, 2]), ("all", [1, 2, 3, 4, 5])])
 async def test_the_turn_at_which_a_trial_was_lost_is_found(
     run: Forked, search: str, forked: list[int]
@@ -191,13 +173,15 @@ async def test_the_turn_at_which_a_trial_was_lost_is_found(
     assert (valued.parent, valued.turns, valued.solved) == (run.first, 5, False)
     found = {each.turn: (each.passed, each.scored) for each in valued.values}
     assert found == {turn: (2, 2) if turn <= 2 else (0, 2) for turn in sorted(forked)}
-    (said,) = [event.text for event in run.events(Noted) if "chance to be solved" in event.text]
+    notes = state_at_end(JournalReader(run.directory)).notes
+    (said,) = [note.text for note in notes if "chance to be solved" in note.text]
     assert said.startswith(
         f"{run.first}: lost at turn 2: 100% before it, 0% after; chance to be solved from"
         " turn 1 100% (34% to 100%), turn 2 100% (34% to 100%), turn 3 0% (0% to 66%)"
     )
 
 
+@pytest.mark.slow
 async def test_a_fork_of_a_fork_shares_what_both_share(run: Forked) -> None:
     await run.reach(3)
     await run.fork(2, trials=1)
@@ -215,34 +199,26 @@ async def test_a_fork_of_a_fork_shares_what_both_share(run: Forked) -> None:
     assert (end.outcome, end.turns) == ("solved", 5)
 
 
-async def test_where_the_keys_lead_elsewhere_the_fork_stops_and_says_where(
+@pytest.mark.slow
+async def test_where_the_keys_lead_elsewhere_the_fork_stops_unless_asked_to_go_on(
     run: Forked,
 ) -> None:
     run.keys = ("cat /dev/urandom | head -c 9 | xxd\n", *KEYS[1:])
     await run.reach(3)
     await run.fork(3, trials=1)
-    await until(lambda: run.events(TrialForked))
-    (reached,) = run.events(TrialForked)
-    assert reached.parted == (1,)
+    await run.fork(3, trials=1, go_on=True)
+    await until(lambda: len(run.events(TrialForked)) == 2)
     await run.end()
-    fork = run.forks()[0].trial
-    (end,) = [event for event in run.events(TrialFinished) if event.trial == fork]
-    assert (end.outcome, end.reward) == ("cancelled", None)
-    assert end.reason.startswith(
+    stopped, went_on = (fork.trial for fork in run.forks())
+    parted = {event.trial: event.parted for event in run.events(TrialForked)}
+    assert parted[stopped] == (1,)
+    assert 1 in parted[went_on]
+    ends = {event.trial: event for event in run.events(TrialFinished)}
+    assert (ends[stopped].outcome, ends[stopped].reward) == ("cancelled", None)
+    assert ends[stopped].reason.startswith(
         "not forked: after turn 1 the screen is another than in s0001-solve-1: '00000000: "
     )
-
-
-async def test_asked_to_go_on_it_does_and_its_facts_say_so(run: Forked) -> None:
-    run.keys = ("cat /dev/urandom | head -c 9 | xxd\n", *KEYS[1:])
-    await run.reach(3)
-    await run.fork(3, trials=1, go_on=True)
-    await run.end()
-    (reached,) = run.events(TrialForked)
-    assert 1 in reached.parted
-    fork = run.forks()[0].trial
-    (end,) = [event for event in run.events(TrialFinished) if event.trial == fork]
-    assert end.outcome == "solved"
+    assert ends[went_on].outcome == "solved"
 
 
 async def expect_the_second_turn_back(run: Forked) -> None:
@@ -272,23 +248,20 @@ async def expect_the_second_turn_back(run: Forked) -> None:
     assert not (run.directory.path / "snapshots").exists()
 
 
+@pytest.mark.uid
 @pytest.mark.parametrize("run", [{"snapshots": "turns"}], indirect=True)
 async def test_a_snapshot_brings_files_shell_and_screen_back(run: Forked) -> None:
     await expect_the_second_turn_back(run)
 
 
+@pytest.mark.slow
 async def test_a_message_is_in_the_next_prompt_and_marks_the_trial(run: Forked) -> None:
     task = asyncio.create_task(run.begin())
     await until(lambda: len(run.policy.prompts) == 3)
     await task
-    refused = await run.asked(Command("message", run.first, "ada", arguments={"text": "hi"}))
-    assert not refused.ok
-    assert refused.result.endswith("is not paused: pause it, and write when it stands")
     run.submit(Command("pause", run.first))
     run.policy.go.set()
     await until(lambda: [e for e in run.events(TrialPaused) if e.trial == run.first])
-    empty = await run.asked(Command("message", run.first, "ada", arguments={"text": " "}))
-    assert (empty.ok, empty.result) == (False, f"{run.first}: nothing to say; write a message")
     done = await run.asked(Command("message", run.first, "ada", arguments={"text": "look in /tmp"}))
     assert (done.ok, done.result) == (True, f"{run.first}: its next prompt has the message")
     run.submit(Command("resume", run.first))
@@ -302,82 +275,3 @@ async def test_a_message_is_in_the_next_prompt_and_marks_the_trial(run: Forked) 
     (ended,) = [event for event in run.events(TrialFinished) if event.trial == run.first]
     assert (ended.outcome, ended.reward) == ("human_touched", None)
     assert ended.reason.startswith("a person wrote to its agent; ")
-
-
-async def test_training_gives_each_turn_the_credit_that_its_forks_measure(tmp_path: Path) -> None:
-    run = Forked(
-        tmp_path / "run", advantage="turn_value", value_rollouts_per_step=8,
-        value_rollouts_per_turn=2,
-    )  # fmt: skip
-    run.policy.say = loser = Loser()
-    try:
-        await run.begin()
-        run.policy.go.set()
-        await until(lambda: run.events(ForksStarted))
-        loser.lose = False  # those of turn 2 are solved, later ones no more
-        end = await run.end()
-    finally:
-        await run.stop()
-    assert end.status == "finished", end.reason
-    (valued,) = run.events(TurnsValued)
-    assert (valued.search, valued.turns) == ("credit", 5)
-    found = {each.turn: (each.passed, each.scored) for each in valued.values}
-    assert found == {2: (2, 2), 3: (0, 2), 4: (0, 2), 5: (0, 2)}
-    assert valued.turning_point == 2
-    # V(1), the siblings' mean, is 0: turn 1 has +1, turn 2 -1, the others nothing.
-    ((data, _),) = run.policy.trained
-    given = np.concatenate([datum.advantages[datum.mask] for datum in data])
-    changes = np.flatnonzero(np.diff(given)) + 1
-    assert [float(part[0]) for part in np.split(given, changes)] == [1.0, -1.0, 0.0]
-    (step,) = run.events(StepFinished)
-    assert (step.metrics["value/trials"], step.metrics["value/forks"]) == (1.0, 8.0)
-
-
-class Parting:
-    """Answers as `answer_by_turn`, but one of two, by turns, spoils the last one."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def __call__(self, request: SampleRequest) -> str:
-        prompt = "".join(map(chr, request.prompt_ids))
-        if prompt.count("<user>") == len(KEYS):
-            self.asked += 1
-            if self.asked % 2:
-                return answer_by_turn(request, (*KEYS[:-1], "pwd\n"))
-        return answer_by_turn(request, KEYS)
-
-
-async def test_forks_are_a_group_of_the_step_that_is_trained(tmp_path: Path) -> None:
-    run = Forked(
-        tmp_path / "run", group_from="fork", fork_groups_per_step=2, group_size=4, seed=2
-    )  # fmt: skip
-    run.policy.say = Parting()
-    try:
-        run.policy.go.set()
-        run._task = asyncio.create_task(run.controlled.run())
-        end = await run.end()
-    finally:
-        await run.stop()
-    assert end.status == "finished", end.reason
-    (started,) = run.events(ForksStarted)  # the step has one group
-    assert (started.search, started.trials) == ("trained", 4)
-    whole, forked = run.events(GroupScored)
-    assert started.parent in whole.trials
-    assert set(forked.trials) == {event.trial for event in run.forks()}
-    assert forked.group == f"{started.parent}-g{started.turn}"
-    ((data, _),) = run.policy.trained
-    reader = JournalReader(run.directory)
-    own = sum(
-        len(sample.completion_ids) for trial in forked.trials for sample in reader.samples(trial)
-    )
-    reader.close()
-    trained = sum(score.tokens for score in forked.trials.values())
-    # What they share is in their prompts alone: no token of it is trained on.
-    assert trained == own
-    assert sum(int(datum.mask.sum()) for datum in data) == own * (
-        forked.disposition == "trained"
-    ) + sum(score.tokens for score in whole.trials.values())
-    (step,) = run.events(StepFinished)
-    assert step.metrics["forks/groups"] == 1.0
-    assert step.metrics["env/all/total_episodes"] == 4.0

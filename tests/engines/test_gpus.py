@@ -167,6 +167,7 @@ async def test_another_machine_is_asked_without_a_question(ssh: Callable[[str], 
         ("exit 3", "ssh ended with status 3"),
         ("echo 'No devices were found'", "nvidia-smi says: No devices were found"),
         ("yes | head -c 1000000 >&2; exit 1", "y"),
+        ("printf '%0400d: Permission denied' 0 >&2; exit 255", "000: Permission denied"),
     ],
 )
 async def test_a_machine_that_can_not_be_asked_is_told_with_the_reason(

@@ -11,6 +11,7 @@ import pytest
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.curriculum import Curriculum
 from tbtui.engines.grpo.failures import HaltError, UnusableTasks
 from tbtui.engines.grpo.plan import BatchPlanner
@@ -69,13 +70,8 @@ def test_a_resumed_run_has_the_same_groups(bench: Bench) -> None:
     config = RunConfig(batch_size=3, honeypots=0.4, max_steps=9)
 
     def planner(start: StartingPoint) -> BatchPlanner:
-        return BatchPlanner(
-            config,
-            split,
-            start,
-            UnusableTasks(bench.journal),
-            Curriculum(config, split.train, start, bench.journal),
-        )
+        run = EngineContext(config, split, bench.policy, bench.journal, start)
+        return BatchPlanner(run, UnusableTasks(bench.journal), Curriculum(run))
 
     whole = planner(StartingPoint())
     names = [[group.task.name for group in whole.batch(step, None)] for step in range(1, 7)]
@@ -85,17 +81,6 @@ def test_a_resumed_run_has_the_same_groups(bench: Bench) -> None:
     assert [
         [group.task.name for group in resumed.batch(step, None)] for step in range(4, 7)
     ] == names[3:]
-
-
-def test_without_honeypots_the_order_is_as_before(bench: Bench) -> None:
-    split = Split(train=tuple(TASKS[:6]), heldout=())
-    names = []
-    for share in (0.0, 0.5):
-        config, start = RunConfig(batch_size=3, honeypots=share), StartingPoint()
-        curriculum = Curriculum(config, split.train, start, bench.journal)
-        planner = BatchPlanner(config, split, start, UnusableTasks(bench.journal), curriculum)
-        names.append([group.task.name for group in planner.batch(1, None)])
-    assert names[0] == names[1]
 
 
 def test_honeypots_are_made_once(tmp_path: Path) -> None:

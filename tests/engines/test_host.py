@@ -13,6 +13,8 @@ from tbtui.engines.request import RunRequest
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.rundir import RunDirectory
 
+pytestmark = pytest.mark.linux  # the default environment is the sandbox
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> EngineThread:

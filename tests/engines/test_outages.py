@@ -19,8 +19,9 @@ import pytest
 from tbtui.console.printing import Printer
 from tbtui.engines.grpo.completions import TRIES
 from tbtui.engines.grpo.engine import GrpoEngine
-from tbtui.engines.grpo.failures import HaltError, PolicyRestartLimit
-from tbtui.engines.grpo.pausing import OutageCause, Outages, StorageGuard, cause_in
+from tbtui.engines.grpo.failures import HaltError
+from tbtui.engines.grpo.pausing import OutageCause, Outages
+from tbtui.engines.grpo.storage_guard import StorageGuard, cause_in
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
@@ -39,12 +40,20 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import PolicyError, PolicyLostError, PolicyStatus, Sample, SampleRequest
+from tbtui.policies.base import (
+    PolicyError,
+    PolicyLostError,
+    PolicyRefusedError,
+    PolicyStatus,
+    Sample,
+    SampleRequest,
+)
 from tbtui.rollout.messages import TrialSpec
 from tbtui.server_status import ServerState, ServerStatus
 from tests.events import events_of
+from tests.waiting import until
 
-from .conftest import Bench, until
+from .conftest import Bench
 from .fakes import FakePool, RotePolicy, facts
 from .test_policy_lost import Fate, FatedPolicy, night
 from .test_resume import Whole, by_what_it_says, require_order, uninterrupted
@@ -169,9 +178,10 @@ async def test_a_failed_completion_is_asked_for_again(tmp_path: Path) -> None:
 
 async def test_one_that_keeps_failing_costs_its_trial(bench: Bench) -> None:
     bench.policy.fails = "500"
-    with pytest.raises(HaltError, match="none of"):
+    with pytest.raises(HaltError, match="none of 2 trials could be run; the last one: provider_e"):
         await bench.engine(max_retries=0, halt_after=0, eval_every=0).run()
     assert outcomes(bench) == {Outcome.PROVIDER_ERROR}
+    assert {event.reward for event in bench.events(TrialFinished)} == {None}
     retried = bench.events(CompletionRetried)
     assert {event.tries for event in retried} == set(range(1, TRIES))
 
@@ -203,12 +213,14 @@ async def test_a_paused_server_is_waited_for(
     assert [event.what for event in bench.events(OutageEnded)] <= ["policy"]
 
 
-@pytest.mark.parametrize("state", ["unreachable", "active"])
+@pytest.mark.parametrize(("state", "at_once"), [("unreachable", 8), ("active", 8), ("active", 1)])
 async def test_a_server_that_fails_everybody_costs_nobody(
-    bench: Bench, served: ServedPolicy, state: ServerState
+    bench: Bench, served: ServedPolicy, state: ServerState, at_once: int
 ) -> None:
-    """Whether it is known to be gone, or only fails."""
-    engine = bench.engine(sample_timeout_sec=0.3, halt_after=1, max_retries=0, eval_every=0)
+    """Whether it is known to be gone, or only fails, and however many ask it at once."""
+    engine = bench.engine(
+        sample_timeout_sec=0.3, halt_after=1, max_retries=0, eval_every=0, n_parallel_envs=at_once
+    )
     served.server.state = state
     served.server.fails = "502: bad gateway"
     async with running(engine) as task:
@@ -216,7 +228,7 @@ async def test_a_server_that_fails_everybody_costs_nobody(
         words = (
             "can't be reached"
             if state == "unreachable"
-            else "answers no request (502: bad gateway)"
+            else "completes no request (502: bad gateway)"
         )
         assert words in pauses(bench)[0]
         asked = len(served.requests)
@@ -238,6 +250,91 @@ async def test_a_server_that_answers_is_not_paused_whatever_it_says(
     assert outcomes(bench) == {Outcome.SOLVED}
 
 
+class ChoosyPolicy(ServedPolicy):
+    """Answers a short question, and what it is asked by trials in its own way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.progress: int | None = None
+        self.looks = 0
+
+    def choosy(self) -> None:
+        """What becomes of a trial's request that is not answered."""
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        if b"turn" in bytes(request.prompt_ids):
+            self.requests.append(request)
+            self.choosy()
+            await self.server.gone.wait()
+        return await RotePolicy.sample(self, request)
+
+    def status(self) -> PolicyStatus:
+        self.looks += 1
+        if self.progress is not None:
+            self.progress += 1
+        return PolicyStatus(0, 0, 0, 0, (), "idle", progress=self.progress)
+
+
+async def test_a_server_that_fails_at_what_it_is_asked_and_answers_else_is_up(bench: Bench) -> None:
+    """Whatever is left of a run fails: it ends."""
+
+    class Failing(ChoosyPolicy):
+        def choosy(self) -> None:
+            raise PolicyError("500: no such layer")
+
+    bench.policy = Failing()
+    with pytest.raises(HaltError, match="no such layer"):
+        await bench.engine(max_retries=0, halt_after=0, eval_every=0).run()
+    assert outcomes(bench) == {Outcome.PROVIDER_ERROR}
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_prompt_that_is_refused_costs_its_trial_alone(bench: Bench, answered: bool) -> None:
+    """It is not asked again, nor counted against the run."""
+    refused = bench.policy = ChoosyPolicy()
+
+    def choosy() -> None:
+        if len(refused.requests) <= 3 or not answered:
+            raise PolicyRefusedError("400: flagged")
+
+    refused.choosy = choosy  # type: ignore[method-assign]
+    running = bench.engine(halt_after=1, eval_every=0).run()
+    if answered:
+        await running
+        assert outcomes(bench) == {Outcome.REFUSED, Outcome.SOLVED}
+    else:
+        with pytest.raises(HaltError, match=r"none of .*refused: 400: flagged"):
+            await running
+        assert outcomes(bench) == {Outcome.REFUSED}
+    assert not bench.events(TrialRetried)
+    assert not bench.events(CompletionRetried)
+
+
+async def test_a_policy_that_shows_work_is_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tbtui.engines.grpo.completions._LOOK_SEC", 0.02)
+    slow = bench.policy = ChoosyPolicy()
+    slow.progress = 0
+    slow.server.gone.clear()
+    async with running(bench.engine(sample_timeout_sec=0.3, halt_after=1, eval_every=0)) as task:
+        await until(lambda: slow.looks > 100)  # several times as long as that
+        slow.server.gone.set()
+        await task
+    assert outcomes(bench) == {Outcome.SOLVED}
+    assert not bench.events(CompletionRetried)
+
+
+async def test_a_policy_that_is_too_slow_for_a_trial_is_not_lost(bench: Bench) -> None:
+    slow = bench.policy = ChoosyPolicy()
+    slow.server.gone.clear()
+    with pytest.raises(HaltError, match=r"too_slow: .*80% of the trial's 0.2 s; trial_timeout_sec"):
+        await bench.engine(trial_timeout_sec=0.2, halt_after=1, eval_every=0).run()
+    assert outcomes(bench) == {Outcome.TOO_SLOW}
+    assert not bench.events(TrialRetried)
+    assert not bench.events(OutageBegan)
+
+
 async def test_who_resumes_has_the_server_tried_at_once(
     bench: Bench, served: ServedPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +346,7 @@ async def test_who_resumes_has_the_server_tried_at_once(
         await until(lambda: pauses(bench))
         served.server.fails = ""  # and nothing but a request would find that out
         asked = len(served.requests)
-        engine.submit(Command("resume", RUN, "somebody"))
+        engine.queue.submit(Command("resume", RUN, "somebody"))
         await until(lambda: len(served.requests) > asked)
         served.server.state = "active"
         await task
@@ -261,23 +358,13 @@ async def test_a_persons_own_pause_outlasts_the_outage(bench: Bench, served: Ser
     served.server.state, served.server.fails = "unreachable", "refused"
     async with running(engine) as task:
         await until(lambda: pauses(bench))
-        engine.submit(Command("pause", RUN, "somebody"))
+        engine.queue.submit(Command("pause", RUN, "somebody"))
         served.server.state, served.server.fails = "active", ""
         await until(lambda: not bench.runner.completions.down)
         assert not bench.events(RunResumed)
-        engine.submit(Command("resume", RUN, "somebody"))
+        engine.queue.submit(Command("resume", RUN, "somebody"))
         await task
     assert outcomes(bench) == {Outcome.SOLVED}
-
-
-def test_a_policy_can_be_made_afresh_as_long_as_its_server_is_only_down() -> None:
-    losses = PolicyRestartLimit(2, "run")
-    waits = [losses.lost(3, "refused", server_down=True) for _ in range(50)]
-    assert waits[0] < waits[1] <= waits[-1] == 300.0
-    losses.lost(3, "it forgot")
-    losses.lost(3, "it forgot")
-    with pytest.raises(HaltError, match="goes on from step 3"):
-        losses.lost(3, "it forgot")
 
 
 # The run directory
@@ -336,6 +423,7 @@ def fill(where: Path) -> Path:
     return filler
 
 
+@pytest.mark.uid
 @needs_root
 def test_what_is_wrong_with_a_directory_is_said_with_a_way_on(tmp_path: Path) -> None:
     where = tmp_path / "disk"
@@ -408,6 +496,7 @@ def test_without_somebody_to_flush_it_a_full_disk_ends_the_writing(tmp_path: Pat
         append(journal, 40)
 
 
+@pytest.mark.uid
 def test_a_journal_that_can_not_be_read_for_a_while_is_followed_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,6 +534,7 @@ class Paused:
         self.resumed += 1
 
 
+@pytest.mark.uid
 @pytest.mark.parametrize(
     ("spoil", "mend", "words"),
     [
@@ -465,7 +555,7 @@ async def test_a_directory_that_comes_back_has_its_whole_journal(
     mend: Callable[[Path], Any],
     words: str,
 ) -> None:
-    monkeypatch.setattr("tbtui.engines.grpo.pausing.PERIOD_SEC", 0.2)
+    monkeypatch.setattr("tbtui.engines.grpo.storage_guard.PERIOD_SEC", 0.2)
     kept, seen = tmp_path / "kept", tmp_path / "seen"
     seen.mkdir()
     with tmpfs(kept, "4m"):

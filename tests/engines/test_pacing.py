@@ -20,8 +20,9 @@ from tbtui.journal.events import (
     TrialResumed,
     TurnSampled,
 )
+from tests.waiting import until
 
-from .conftest import Bench, until
+from .conftest import Bench
 
 _FOREVER = 100_000.0
 
@@ -39,7 +40,7 @@ async def test_answers_stand_until_full_speed_is_asked_for(bench: Bench) -> None
     assert len(bench.events(TurnSampled)) == 2
     assert {each.delayed for each in bench.pool.delays} == {True}
     assert bench.events(TrialFinished) == []
-    engine.submit(Command("set", RUN, "ada", arguments={"pace_sec": 0}))
+    engine.queue.submit(Command("set", RUN, "ada", arguments={"pace_sec": 0}))
     async with asyncio.timeout(20):
         await running
     assert len(bench.events(StepFinished)) == 2
@@ -92,30 +93,15 @@ async def test_a_queued_trial_pauses_at_its_first_turn(bench: Bench) -> None:
         e.trial for e in bench.events(TrialQueued) if e.trial != bench.pool.started[0].trial
     )
     pause = Command("pause", queued, "ada")
-    engine.submit(pause)
+    engine.queue.submit(pause)
     assert not [each for each in bench.events(CommandDone) if each.command == pause.id]
-    engine.submit(Command("set", RUN, "ada", arguments={"pace_sec": 0}))
+    engine.queue.submit(Command("set", RUN, "ada", arguments={"pace_sec": 0}))
     await until(lambda: bench.events(TrialPaused))
     assert [each.trial for each in bench.events(TrialPaused)] == [queued]
     (done,) = [each for each in bench.events(CommandDone) if each.command == pause.id]
     assert done.ok
     assert queued not in {each.trial for each in bench.events(TurnSampled)}
-    engine.submit(Command("resume", queued, "ada"))
+    engine.queue.submit(Command("resume", queued, "ada"))
     async with asyncio.timeout(20):
         await running
     assert [each.trial for each in bench.events(TrialResumed)] == [queued]
-
-
-async def test_a_queued_trial_can_be_let_go_on_again(bench: Bench) -> None:
-    engine = bench.engine(n_parallel_envs=1, pace_sec=_FOREVER, eval_every=0)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: bench.events(TurnSampled))
-    queued = next(
-        e.trial for e in bench.events(TrialQueued) if e.trial != bench.pool.started[0].trial
-    )
-    engine.submit(Command("pause", queued, "ada"))
-    engine.submit(Command("resume", queued, "ada"))
-    engine.submit(Command("set", RUN, "ada", arguments={"pace_sec": 0}))
-    async with asyncio.timeout(20):
-        await running
-    assert bench.events(TrialPaused) == []

@@ -12,6 +12,7 @@ import pytest
 
 from tbtui.config import to_toml
 from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.findings import Rule
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     AlarmRaised,
@@ -26,8 +27,9 @@ from tbtui.journal.events import (
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import TrialSpec
+from tests.waiting import until
 
-from .conftest import Bench, until
+from .conftest import Bench
 from .fakes import FakePool, facts
 from .test_engine import by_index
 from .test_resume import SETTINGS, STARTED, LearningPolicy, Whole, by_what_it_says, require_order
@@ -38,9 +40,7 @@ def two_turns(pool: FakePool, spec: TrialSpec) -> object:
 
 
 def notes(bench: Bench) -> list[str]:
-    """What the run says, but for its speed."""
-    said = [event.text for event in bench.events(Noted)]
-    return [text for text in said if not text.startswith("speed: ")]
+    return [event.text for event in bench.events(Noted)]
 
 
 async def paused_in_step_2(
@@ -59,7 +59,7 @@ async def paused_in_step_2(
     engine = bench.engine(**{"max_steps": 3, "eval_every": 0, "save_every": 0, **settings})
     run = asyncio.create_task(engine.run())
     await until(lambda: [e for e in bench.events(TurnStarted) if e.trial.startswith("s0002")])
-    engine.submit(Command("pause", RUN))
+    engine.queue.submit(Command("pause", RUN))
     return engine, run
 
 
@@ -75,7 +75,7 @@ async def test_once_its_trials_rest_a_paused_run_saves_its_last_step(bench: Benc
     assert (saved.step, saved.weights_version) == (1, 1)
     assert len(bench.events(TrialPaused)) == 4
     assert bench.events(RunPhaseChanged)[-1].phase == "sampling"
-    engine.submit(Command("resume", RUN))
+    engine.queue.submit(Command("resume", RUN))
     # Paused again at the same step: these weights are saved already.
     await run
     assert notes(bench) == ["paused and saved at step 1"]
@@ -89,7 +89,7 @@ async def test_what_is_saved_already_is_not_saved_again(bench: Bench) -> None:
     await until(lambda: len(bench.events(TrialPaused)) == 4)
     await asyncio.sleep(0.05)
     assert not notes(bench)
-    engine.submit(Command("resume", RUN))
+    engine.queue.submit(Command("resume", RUN))
     await run
     assert sorted(e.step for e in bench.events(CheckpointSaved)) == [0, 1, 2, 3]
 
@@ -101,12 +101,12 @@ async def test_nothing_is_saved_before_anything_was_trained(bench: Bench) -> Non
     bench.heldout = 0
     run = asyncio.create_task(engine.run())
     await until(lambda: bench.events(TurnStarted))
-    engine.submit(Command("pause", RUN))
+    engine.queue.submit(Command("pause", RUN))
     bench.policy.thinking.set()
     await until(lambda: bench.events(TrialPaused))
     await asyncio.sleep(0.05)
     assert not notes(bench)
-    engine.submit(Command("resume", RUN))
+    engine.queue.submit(Command("resume", RUN))
     await run
 
 
@@ -116,13 +116,13 @@ async def test_a_step_that_can_be_trained_is_trained_before_it_is_saved(bench: B
     bench.policy.before_training = asyncio.Event()
     run = asyncio.create_task(engine.run())
     await until(lambda: "accumulate" in bench.policy.calls)
-    engine.submit(Command("pause", RUN))
+    engine.queue.submit(Command("pause", RUN))
     await asyncio.sleep(0.05)
     assert not notes(bench)
     bench.policy.before_training.set()
     await until(lambda: notes(bench))
     assert notes(bench) == ["paused and saved at step 1"]
-    engine.submit(Command("resume", RUN))
+    engine.queue.submit(Command("resume", RUN))
     await run
 
 
@@ -134,16 +134,12 @@ async def test_a_step_whose_last_trials_end_in_the_pause_is_trained_before_it_is
     bench.policy.thinking.set()
     await until(lambda: notes(bench))
     assert notes(bench) == ["paused and saved at step 2"]
-    engine.submit(Command("resume", RUN))
+    engine.queue.submit(Command("resume", RUN))
     await run
 
 
 async def test_a_step_that_is_half_trained_is_said_not_to_be_saved(bench: Bench) -> None:
     gate, slow = asyncio.Event(), ""
-
-    async def later(pool: FakePool, spec: TrialSpec) -> None:
-        await gate.wait()
-        await pool.play(spec, facts(1.0))
 
     def script(pool: FakePool, spec: TrialSpec) -> object:
         nonlocal slow
@@ -152,28 +148,27 @@ async def test_a_step_that_is_half_trained_is_said_not_to_be_saved(bench: Bench)
             slow = slow or group
         if group != slow:
             return by_index(pool, spec)
-        pool._spawn(later(pool, spec))
-        return True
+        return pool.later(gate, lambda pool, spec: pool.end(spec, facts(1.0)), spec)
 
     bench.script = script
-    engine = bench.engine(
+    async with bench.running(
         max_steps=2, eval_every=0, save_every=0, stream=True, loss_normalizer="sum"
-    )
-    run = asyncio.create_task(engine.run())
-    await until(lambda: bench.policy.calls.count("accumulate") == 3)
-    engine.submit(Command("pause", RUN))
-    gate.set()
-    await until(lambda: notes(bench))
-    assert notes(bench) == ["paused; step 2 is half trained: nothing can be saved until it is done"]
-    engine.submit(Command("resume", RUN))
-    await run
+    ) as engine:
+        await until(lambda: bench.policy.calls.count("accumulate") == 3)
+        engine.queue.submit(Command("pause", RUN))
+        gate.set()
+        await until(lambda: notes(bench))
+        assert notes(bench) == [
+            "paused; step 2 is half trained: nothing can be saved until it is done"
+        ]
+        engine.queue.submit(Command("resume", RUN))
 
 
 def pause_after_step_1(event: StepFinished | EvalFinished) -> Sequence[AlarmRaised]:
     if not (isinstance(event, StepFinished) and event.step == 1):
         return ()
     text = "nothing to learn"
-    return (AlarmRaised(alarm="no_signal", step=1, text=text, numbers={}, action="pause"),)
+    return (AlarmRaised(alarm=Rule.NO_SIGNAL, step=1, text=text, numbers={}, action="pause"),)
 
 
 @pytest.mark.parametrize("off_policy", [0, 1])

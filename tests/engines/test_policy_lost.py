@@ -55,8 +55,8 @@ from tbtui.policies.base import (
     StepResult,
 )
 from tbtui.rollout.messages import TrialSpec
+from tests.waiting import until
 
-from .conftest import until
 from .fakes import FakePool
 from .test_resume import (
     LearningPolicy,
@@ -93,60 +93,45 @@ class FatedPolicy(LearningPolicy):
         self.forgotten: list[str] = []
         fate.made.append(self)
 
-    def _check(self) -> None:
-        if self.lost:
-            raise PolicyLostError("the server lost its state")
-
     def _answered(self, call: str) -> None:
         if self.fate.meets(call):
             self.lost = issubclass(self.fate.error, PolicyLostError)
             raise self.fate.error(f"{call}: the server lost its state")
-        self._check()
+        if self.lost:
+            raise PolicyLostError("the server lost its state")
+
+    async def _fated[T](self, call: str, work: Callable[[], Awaitable[T]]) -> T:
+        if self.lost:
+            raise PolicyLostError("the server lost its state")
+        result = await work()
+        self._answered(call)
+        return result
 
     async def start(self, resume: Path | None = None) -> None:
         self._answered("start")
 
     async def sample(self, request: SampleRequest) -> Sample:
-        self._check()
-        sample = await super().sample(request)
-        self._answered("sample")
-        return sample
+        return await self._fated("sample", lambda: LearningPolicy.sample(self, request))
 
     async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
-        self._check()
-        result = await super().accumulate(data, loss)
-        self._answered("accumulate")
-        return result
+        return await self._fated("accumulate", lambda: LearningPolicy.accumulate(self, data, loss))
 
     async def apply(self, settings: OptimSettings) -> StepResult:
-        self._check()
-        result = await super().apply(settings)
-        self._answered("apply")
-        return result
+        return await self._fated("apply", lambda: LearningPolicy.apply(self, settings))
 
     async def score(
         self, data: Sequence[Datum], weights: Literal["trained", "reference"]
     ) -> tuple[npt.NDArray[np.float32], ...]:
-        self._check()
-        result = await super().score(data, weights)
-        self._answered("score")
-        return result
+        return await self._fated("score", lambda: LearningPolicy.score(self, data, weights))
 
     async def publish(self) -> int:
-        self._check()
-        version = await super().publish()
-        self._answered("publish")
-        return version
+        return await self._fated("publish", lambda: LearningPolicy.publish(self))
 
     async def save(self, directory: Path) -> None:
-        self._check()
-        await super().save(directory)
-        self._answered("save")
+        await self._fated("save", lambda: LearningPolicy.save(self, directory))
 
     async def load(self, directory: Path) -> None:
-        self._check()
-        await super().load(directory)
-        self._answered("load")
+        await self._fated("load", lambda: LearningPolicy.load(self, directory))
 
     async def close(self, ended: Ended = "success") -> None:
         self.ended = ended
@@ -279,7 +264,7 @@ async def test_a_server_that_stays_away_ends_the_run_in_a_line(tmp_path: Path) -
     assert end == RunEnd(
         "failed",
         "the policy was lost (2 new ones made since): start: the server lost its state;"
-        " tbtui run --resume run goes on from step 1",
+        f" tbtui run --resume {tmp_path / 'run'} goes on from step 1",
     )
     assert run.waits == [5, 10]
     (finished,) = run.events(RunFinished)
@@ -291,13 +276,13 @@ async def test_a_server_that_stays_away_ends_the_run_in_a_line(tmp_path: Path) -
 
 
 def test_only_a_step_that_was_never_trained_before_is_progress() -> None:
-    losses = PolicyRestartLimit(2, "r")
+    losses = PolicyRestartLimit(2, Path("r"))
     assert [losses.lost(3, ""), losses.lost(3, "")] == [5, 10]
     assert losses.lost(4, "") == 5
     assert losses.lost(0, "") == 10  # it did not get as far as to know
     with pytest.raises(HaltError, match="goes on from step 4"):
         losses.lost(4, "gone")
-    patient = PolicyRestartLimit(20, "r")
+    patient = PolicyRestartLimit(20, Path("r"))
     assert max(patient.lost(0, "") for _ in range(20)) == 300
 
 
@@ -306,22 +291,16 @@ async def test_an_error_that_is_no_loss_ends_the_run(tmp_path: Path, call: str) 
     fate = Fate(frozenset({(call, 1)}), PolicyError)
     run = night(tmp_path / "run", fate)
     assert await run.run.run() == RunEnd("failed", f"{call}: the server lost its state")
+    assert not run.waits
     assert not run.events(PolicyLost)
     assert [policy.ended for policy in fate.made] == ["errored"]
-
-
-async def test_a_server_that_is_down_at_the_very_start_is_said_at_once(tmp_path: Path) -> None:
-    run = night(tmp_path / "run", Fate(frozenset({("start", 1)}), PolicyError))
-    assert (await run.run.run()).status == "failed"
-    assert not run.waits
 
 
 # What people asked stays
 
 
-async def test_a_paused_run_stays_paused_and_is_told_so(tmp_path: Path) -> None:
-    fate = Fate(frozenset({("sample", 11)}))  # of the first step
-    run = night(tmp_path / "run", fate, save_every=1, eval_every=0, eval_group_size=1)
+def waits_for_leave(run: Night) -> tuple[asyncio.Event, asyncio.Event]:
+    """Set once the run waits to make a policy anew, and what lets it go on."""
     waiting, go_on = asyncio.Event(), asyncio.Event()
 
     async def sleep(_: float) -> None:
@@ -329,6 +308,13 @@ async def test_a_paused_run_stays_paused_and_is_told_so(tmp_path: Path) -> None:
         await go_on.wait()
 
     run.run._sleep = sleep
+    return waiting, go_on
+
+
+async def test_a_paused_run_stays_paused_and_is_told_so(tmp_path: Path) -> None:
+    fate = Fate(frozenset({("sample", 11)}))  # of the first step
+    run = night(tmp_path / "run", fate, save_every=1, eval_every=0, eval_group_size=1)
+    waiting, go_on = waits_for_leave(run)
     task = asyncio.create_task(run.run.run())
     await waiting.wait()
     run.run.submit(Command("pause", RUN, id="p"))
@@ -370,24 +356,13 @@ async def test_paused_before_it_is_lost_it_is_paused_afterwards(tmp_path: Path) 
 async def test_trials_that_are_left_out_stay_out_and_commands_are_answered(tmp_path: Path) -> None:
     fate = Fate()
     run = night(tmp_path / "run", fate, eval_every=0, max_steps=1, group_size=3)
-    waiting, go_on = asyncio.Event(), asyncio.Event()
-
-    async def sleep(_: float) -> None:
-        waiting.set()
-        await go_on.wait()
-
-    run.run._sleep = sleep
+    waiting, go_on = waits_for_leave(run)
     gate = asyncio.Event()
-
-    async def later(pool: FakePool, spec: TrialSpec) -> None:
-        await gate.wait()
-        by_what_it_says(pool, spec)
 
     def script(pool: FakePool, spec: TrialSpec) -> object:
         if not spec.trial.startswith("s0001") or spec.trial.endswith("-1"):
             return by_what_it_says(pool, spec)
-        pool._spawn(later(pool, spec))
-        return True
+        return pool.later(gate, by_what_it_says, spec)
 
     run.whole.script = script
     task = asyncio.create_task(run.run.run())
@@ -491,15 +466,10 @@ async def reviewed(where: Path, case: str, *, lost: bool, meanwhile: bool = Fals
         review_timeout_sec=WHOLE_TIMEOUT,
     )  # fmt: skip
 
-    async def later(pool: FakePool, spec: TrialSpec) -> None:
-        await gate.wait()
-        by_what_it_says(pool, spec)
-
     def script(pool: FakePool, spec: TrialSpec) -> object:
         if case != AHEAD or not spec.trial.startswith("s0002"):
             return by_what_it_says(pool, spec)
-        pool._spawn(later(pool, spec))
-        return True
+        return pool.later(gate, by_what_it_says, spec)
 
     run.whole.script = script
     task = asyncio.create_task(run.run.run())

@@ -22,8 +22,9 @@ from tbtui.journal.events import (
     StepStarted,
 )
 from tbtui.policies.base import Datum, PolicyError, PolicyLostError, Sample, SampleRequest
+from tests.waiting import until
 
-from .conftest import Bench, until
+from .conftest import Bench
 from .fakes import RotePolicy
 from .test_engine import by_index
 
@@ -67,6 +68,19 @@ async def test_a_run_in_step_has_the_figures_in_its_metrics(bench: Bench) -> Non
         assert "time/sentinel" in step.metrics
 
 
+async def test_weights_that_a_step_has_not_changed_are_not_compared_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unchanged() -> int:
+        return 0
+
+    policy = two_programs(bench, 0)
+    monkeypatch.setattr(policy, "publish", unchanged)
+    await bench.engine(max_steps=2, eval_every=0).run()
+    steps = bench.events(StepFinished)
+    assert len(steps) == 2 and not any("time/sentinel" in step.metrics for step in steps)
+
+
 @pytest.mark.parametrize(
     ("arrived", "words"),
     [(1, "the sampler still draws with version 1, not 2"), (1.5, "version 2 is not the trainer's")],
@@ -75,17 +89,15 @@ async def test_a_failed_publication_pauses_until_somebody_resumes(
     bench: Bench, arrived: float, words: str
 ) -> None:
     two_programs(bench, 0, 1, arrived, 3)
-    engine = bench.engine(max_steps=3, eval_every=0)
-    running = asyncio.create_task(engine.run())
-    await until(lambda: bench.events(RunPaused))
-    await asyncio.sleep(0.1)
-    assert [event.step for event in bench.events(StepStarted)] == [1, 2]
-    (alarm,) = bench.events(AlarmRaised)
-    assert (alarm.alarm, alarm.step, alarm.action) == ("sampler_mismatch", 2, "pause")
-    assert words in alarm.text
-    assert bench.events(RunPaused)[0].reason == alarm.text
-    engine.submit(Command("resume", RUN, actor="ann"))
-    await running
+    async with bench.running(max_steps=3, eval_every=0) as engine:
+        await until(lambda: bench.events(RunPaused))
+        await asyncio.sleep(0.1)
+        assert [event.step for event in bench.events(StepStarted)] == [1, 2]
+        (alarm,) = bench.events(AlarmRaised)
+        assert (alarm.alarm, alarm.step, alarm.action) == ("sampler_mismatch", 2, "pause")
+        assert words in alarm.text
+        assert bench.events(RunPaused)[0].reason == alarm.text
+        engine.queue.submit(Command("resume", RUN, actor="ann"))
     assert [event.step for event in bench.events(StepFinished)] == [1, 2, 3]
     assert len(bench.events(AlarmRaised)) == 1
 
@@ -94,15 +106,13 @@ async def test_what_the_policy_starts_with_is_looked_at_before_anything_is_sampl
     bench: Bench,
 ) -> None:
     two_programs(bench, 0.5, 1)
-    engine = bench.engine()
-    running = asyncio.create_task(engine.run())
-    await until(lambda: bench.events(RunPaused))
-    await asyncio.sleep(0.1)
-    assert not bench.events(StepStarted) and not bench.events(EvalStarted)
-    (alarm,) = bench.events(AlarmRaised)
-    assert alarm.step == 0
-    engine.submit(Command("resume", RUN, actor="ann"))
-    await running
+    async with bench.running() as engine:
+        await until(lambda: bench.events(RunPaused))
+        await asyncio.sleep(0.1)
+        assert not bench.events(StepStarted) and not bench.events(EvalStarted)
+        (alarm,) = bench.events(AlarmRaised)
+        assert alarm.step == 0
+        engine.queue.submit(Command("resume", RUN, actor="ann"))
     assert bench.events(StepFinished)
 
 

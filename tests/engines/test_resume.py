@@ -6,25 +6,30 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import re
 import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import msgspec
 import numpy as np
 import pytest
 
+from tbtui import launch
 from tbtui.catalog.split import Split
 from tbtui.chat import Message
 from tbtui.config import ConfigError, RunConfig, to_toml
+from tbtui.engines import resume
+from tbtui.engines.events_of import task_records
 from tbtui.engines.grpo.checkpoint_state import STATE_FILE, CheckpointError
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.history import place_of
 from tbtui.engines.grpo.plan import task_order
-from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST, RUN_WAS_KILLED
+from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST, RUN_WAS_KILLED, StartingPoint
 from tbtui.engines.grpo.recovery import Recovery, continue_run, recover
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.resume import keep_settings, request_resume
@@ -40,6 +45,7 @@ from tbtui.journal.events import (
     EvalFinished,
     EvalStarted,
     Event,
+    GroupAdded,
     GroupRefilled,
     GroupScored,
     Noted,
@@ -52,7 +58,6 @@ from tbtui.journal.events import (
     RunStarted,
     StepFinished,
     StepStarted,
-    TaskRecord,
     TasksDrawn,
     TasksSetAside,
     TrialExcluded,
@@ -75,9 +80,10 @@ from tbtui.rollout.messages import (
     TrialSpec,
 )
 from tests.benchmarks.kill_and_resume import differences, experiment
-from tests.events import spoil
+from tests.events import run_started, spoil, trial_finished, trial_queued
+from tests.waiting import until
 
-from .conftest import TASKS, Bench, until
+from .conftest import TASKS, Bench
 from .fakes import FakePool, RotePolicy, facts
 
 SPLIT = Split(train=tuple(TASKS[:6]), heldout=tuple(TASKS[6:]))
@@ -94,25 +100,14 @@ SETTINGS: dict[str, Any] = {
 
 Script = Callable[[FakePool, TrialSpec], object]
 
-STARTED = RunStarted(
+STARTED = run_started(
     run="whole",
-    pid=1,
-    host="here",
-    tbtui_version="1",
-    harbor_version="1",
     policy="rote",
     model_name="rote",
-    parameters=None,
     context_limit=10_000,
     environment="fake",
-    environment_reason="",
     tasks_dir="/tasks",
-    tasks=tuple(
-        TaskRecord(name=task.name, kind=task.kind, difficulty=task.difficulty, split=use)
-        for use, tasks in (("train", SPLIT.train), ("eval", SPLIT.heldout))
-        for task in tasks
-    ),
-    settings={},
+    tasks=task_records(SPLIT),
 )
 
 
@@ -123,6 +118,8 @@ class LearningPolicy(RotePolicy):
         super().__init__()
         self.weights = "start"
         self.sampler = "start"
+        self.versions: dict[int, str] = {}
+        """The weights of each version that was published."""
 
     async def sample(self, request: SampleRequest) -> Sample:
         said = digest(self.sampler, request.seed, request.prompt_ids)[:6]
@@ -141,7 +138,9 @@ class LearningPolicy(RotePolicy):
 
     async def publish(self) -> int:
         self.sampler = self.weights
-        return await super().publish()
+        version = await super().publish()
+        self.versions[version] = self.weights
+        return version
 
     async def save(self, directory: Path) -> None:
         await super().save(directory)
@@ -215,21 +214,32 @@ class Whole:
     directory: RunDirectory
     settings: dict[str, Any]
     script: Script
+    split: Split = dataclasses.field(default=SPLIT, kw_only=True)
 
     def config(self) -> RunConfig:
         return RunConfig(**{**SETTINGS, **self.settings})
 
     def prepared(self) -> PreparedRun:
         return PreparedRun(
-            self.config(), Path("/tasks"), SPLIT, (), EnvironmentChoice("fake", ""), self.directory
+            *(self.config(), Path("/tasks"), self.split, ()),
+            *(EnvironmentChoice("fake", ""), self.directory),
         )
+
+    def started(self) -> RunStarted:
+        return msgspec.structs.replace(STARTED, tasks=task_records(self.split))
+
+    def bench(
+        self, journal: JournalWriter, policy: LearningPolicy, start: StartingPoint | None = None
+    ) -> Bench:
+        honeypots = self.split.honeypots
+        return Bench(self.directory, journal, policy, self.script, start, honeypots=honeypots)
 
     async def begin(self) -> Part:
         self.directory.config.write_text(to_toml(self.config()))
         policy = LearningPolicy()
         with JournalWriter(self.directory) as journal:
-            journal.append(STARTED)
-            bench = Bench(self.directory, journal, policy, self.script)
+            journal.append(self.started())
+            bench = self.bench(journal, policy)
             await self.attend(bench.engine(**{**SETTINGS, **self.settings}))
         return Part(policy, bench)
 
@@ -239,8 +249,8 @@ class Whole:
             JournalWriter(self.directory, continues=True) as journal,
             contextlib.closing(JournalReader(self.directory)) as reader,
         ):
-            start = await continue_run(self.prepared(), policy, journal, reader, STARTED)
-            bench = Bench(self.directory, journal, policy, self.script, start)
+            start = await continue_run(self.prepared(), policy, journal, reader, self.started())
+            bench = self.bench(journal, policy, start)
             await self.attend(bench.engine(**{**SETTINGS, **self.settings}))
         return Part(policy, bench)
 
@@ -248,7 +258,7 @@ class Whole:
         """See the run through to its end."""
         await engine.run()
 
-    def cut(self, where: Path, last: int) -> Whole:
+    def cut(self, where: Path, last: int) -> Self:
         """A copy as it was when the event number `last` was the last one."""
         shutil.copytree(self.directory.path, where)
         directory = RunDirectory(where)
@@ -392,7 +402,9 @@ VARIANTS: dict[str, tuple[Script, dict[str, Any]]] = {
     [
         ("plain", 7),
         *((variant, 19) for variant in VARIANTS if variant != "plain"),
-        *(pytest.param(variant, 1, marks=pytest.mark.slow) for variant in VARIANTS),
+        # Every event of a run whose trials fail; of the others every third.
+        pytest.param("retries-oversample", 1, marks=pytest.mark.slow),
+        *(pytest.param(variant, 3, marks=pytest.mark.slow) for variant in VARIANTS),
     ],
 )
 async def test_cut_off_after_any_event_a_run_ends_as_if_it_had_not_been(
@@ -434,6 +446,33 @@ async def test_batches_sampled_ahead_are_taken_up_too(
         steps = [e.step for e in whole.events(StepFinished)]
         assert [e.step for e in copy.events(StepFinished)] == steps
         shutil.rmtree(copy.directory.path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "which", "change", "says"),
+    [
+        (GroupScored, -1, {"group": "elsewhere"}, "elsewhere, and not that it was begun"),
+        (StepStarted, -1, {"groups": {"s0002-a": "a"}}, "of a, and not that it was begun"),
+        (StepStarted, 0, {"groups": {"s0001-a": "a"}}, "of a, and not that it was begun"),
+        (GroupAdded, -1, None, "what became of s0002-.*, and not that it was begun"),
+        (TrialQueued, -1, {"trial": "a-x"}, "a-x is no trial of the group s000"),
+    ],
+)
+async def test_a_journal_that_does_not_agree_with_itself_is_refused_in_one_line(
+    tmp_path: Path, kind: type[AnyEvent], which: int, change: dict[str, object] | None, says: str
+) -> None:
+    """Whole events are missing, or those of another run are among them."""
+    script, settings = VARIANTS["replace-substeps"]
+    whole, _ = await uninterrupted(tmp_path, script, **settings, save_every=1)
+    (*_, end) = [e.seq for e in whole.entries() if isinstance(e.event, StepFinished)]
+    copy = whole.cut(tmp_path / "copy", end - 1)
+    entry = [each for each in copy.entries() if isinstance(each.event, kind)][which]
+    with contextlib.closing(sqlite3.connect(copy.directory.database, autocommit=True)) as db:
+        db.execute("DELETE FROM events WHERE seq = ? AND ?", (entry.seq, change is None))
+    spoil(copy.directory, entry.seq, json.dumps(json.loads(encode(entry.event)) | (change or {})))
+    with pytest.raises(JournalError, match=says) as caught:
+        await copy.resume()
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("advantage", ["centred", "batch"])
@@ -519,30 +558,6 @@ async def test_how_it_goes_on_is_in_the_journal(tmp_path: Path) -> None:
     assert note == "no checkpoint: all 2 steps are trained again"
 
 
-async def test_a_run_that_was_stopped_properly_goes_on_the_same_way(tmp_path: Path) -> None:
-    whole, part = await uninterrupted(tmp_path, max_steps=2)
-    copy = whole.cut(tmp_path / "copy", 30)
-    with JournalWriter(copy.directory, continues=True) as journal:
-        ended = {e.trial for e in copy.events(TrialFinished)}
-        for event in copy.events(TrialQueued):
-            if event.trial not in ended:
-                journal.append(
-                    TrialFinished(
-                        trial=event.trial,
-                        outcome=Outcome.CANCELLED,
-                        reason=RUN_ENDED_FIRST,
-                        verdict=None,
-                        reward=None,
-                        turns=0,
-                        seconds=PhaseSeconds(),
-                    )
-                )
-        journal.append(RunFinished(status="interrupted", reason="ctrl-c"))
-    resumed = await copy.resume()
-    assert copy.outcome() == whole.outcome()
-    assert resumed.policy.weights == part.policy.weights
-
-
 async def test_open_ends_are_tied_up(tmp_path: Path) -> None:
     whole, _ = await uninterrupted(tmp_path, max_steps=1)
     copy = whole.cut(tmp_path / "copy", 40)
@@ -561,27 +576,19 @@ async def test_open_ends_are_tied_up(tmp_path: Path) -> None:
 
 def finished(trial: str, outcome: Outcome = Outcome.SOLVED, reason: str = "") -> TrialFinished:
     reward = 1.0 if outcome is Outcome.SOLVED else None
-    return TrialFinished(
-        trial=trial,
+    return trial_finished(
+        trial,
+        reward,
         outcome=outcome,
         reason=reason,
-        verdict=reward,
-        reward=reward,
         turns=0,
         seconds=PhaseSeconds(sampling=1.0, queue=0.5),
     )
 
 
 def queued(trial: str, attempt: int = 1) -> TrialQueued:
-    return TrialQueued(
-        trial=trial,
-        label="copy-0/1",
-        task="copy-0",
-        group="s0001-copy-0",
-        step=1,
-        purpose="train",
-        attempt=attempt,
-        budget_sec=1,
+    return trial_queued(
+        trial, label="copy-0/1", task="copy-0", group="s0001-copy-0", attempt=attempt, budget_sec=1
     )
 
 
@@ -629,6 +636,10 @@ CASES: dict[str, tuple[list[AnyEvent], int, str | None, bool]] = {
             queued(SECOND, 2),
         ],
         *(2, None, True),
+    ),
+    "cut off as the run was ended in good order": (
+        [queued(FIRST), finished(FIRST, Outcome.CANCELLED, RUN_ENDED_FIRST)],
+        *(1, None, False),
     ),
     "a refused retry changes nothing": (
         [queued(FIRST), asked("retry", FIRST), done("retry", FIRST, ok=False), finished(FIRST)],
@@ -825,6 +836,19 @@ def test_settings_that_would_make_it_another_run_are_refused_by_name(
         request_resume(str(ended.directory.path), ["max_steps=5", f"{setting}={value}"])
 
 
+def test_a_run_that_was_trained_in_a_way_that_is_gone_says_so(ended: Whole) -> None:
+    run, file = str(ended.directory.path), ended.directory.config
+    own = file.read_text()
+    file.write_text(own + 'group_from = "task"\nfork_groups_per_step = 2\n')
+    assert request_resume(run, ["max_steps=5"]).config.max_steps == 5
+    for gone in ("group_from=fork", "advantage=turn_value"):
+        name, _, value = gone.partition("=")
+        kept = [line for line in own.splitlines() if not line.startswith(f"{name} =")]
+        file.write_text("\n".join([*kept, f'{name} = "{value}"\n']))
+        with pytest.raises(ConfigError, match=rf"config.toml: {gone}: .* revision 53aa2b5 has it"):
+            request_resume(run, ["max_steps=5"])
+
+
 def test_tasks_may_lie_elsewhere_by_now(
     ended: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -862,6 +886,20 @@ def test_a_live_run_is_refused_with_its_process(ended: Whole) -> None:
         pytest.raises(RunDirectoryError, match=r"is live \(process \d+\)"),
     ):
         request_resume(str(ended.directory.path), ["max_steps=5"])
+
+
+@pytest.mark.linux
+def test_of_two_that_go_on_at_once_one_is_refused(
+    ended: Whole, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another process takes the run after this one has found that nobody has it."""
+    asked = request_resume(str(ended.directory.path), ["max_steps=5"])
+    monkeypatch.setattr(resume, "request_resume", lambda *_: asked)
+    with JournalWriter(ended.directory, continues=True):
+        assert launch.resume(str(ended.directory.path), ["max_steps=5"], "json") == 2
+        said = capsys.readouterr().err
+    assert re.fullmatch(r"tbtui: .* is live \(process \d+\).*\n", said)
+    assert ended.directory.database.exists()
 
 
 def test_another_format_is_refused(ended: Whole) -> None:

@@ -17,6 +17,7 @@ from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.history import place_of
 from tbtui.engines.grpo.recovery import recover
 from tbtui.engines.grpo.review import examined
+from tbtui.export.record import read_trial
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     AgentCommand,
@@ -46,10 +47,13 @@ from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import TrialDone, TrialSpec, TurnUnderstood
+from tbtui.whatif.recorded import read_step
 from tests.events import run_continued
+from tests.waiting import until
 
-from .conftest import TASKS, Bench, until
+from .conftest import TASKS, Bench
 from .fakes import FakePool, facts
+from .real_run import RealRun
 from .test_engine import by_index, by_index_but_first
 from .test_resume import (
     Part,
@@ -75,7 +79,7 @@ class Review:
         self, verb: CommandVerb, target: str = RUN, reason: str = "", **arguments: object
     ) -> CommandDone:
         command = Command(verb, target, "ada", reason, arguments)
-        self.engine.submit(command)
+        self.engine.queue.submit(command)
         (done,) = [done for done in self.bench.events(CommandDone) if done.command == command.id]
         return done
 
@@ -487,7 +491,7 @@ async def test_what_is_looked_at_is_in_the_journal(bench: Bench) -> None:
     bench.script = talkative
     async with under_review(bench, batch_size=1) as review:
         await review.opens()
-        (batch,) = review.engine._batches()
+        (batch,) = review.engine._batches
         live = batch.groups[0].members()
         split = Split(train=tuple(TASKS[:6]), heldout=tuple(TASKS[6:]))
         with contextlib.closing(JournalReader(bench.directory)) as reader:
@@ -512,13 +516,13 @@ class Attended(Whole):
         try:
             async with asyncio.timeout(60):
                 while not running.done():
-                    waiting = [batch for batch in engine._batches() if batch.reviewing]
+                    waiting = [batch for batch in engine._batches if batch.reviewing]
                     for batch in waiting:
                         opened = [e for e in self.events(ReviewOpened) if e.step == batch.step]
                         for group in opened[-1].groups:
                             self.decide(self, engine, group)
                         if batch.reviewing:
-                            engine.submit(Command("accept", RUN, "ada"))
+                            engine.queue.submit(Command("accept", RUN, "ada"))
                     await asyncio.sleep(0 if not waiting else 0.001)
             await running
         finally:
@@ -531,17 +535,17 @@ def busy(whole: Attended, engine: GrpoEngine, group: GroupUnderReview) -> None:
     for trial in group.trials:
         _, index = place_of(trial, group.group)
         if index == 1:
-            engine.submit(Command("exclude", trial, "ada"))
+            engine.queue.submit(Command("exclude", trial, "ada"))
         if index == 2:
-            engine.submit(Command("relabel", trial, "ada", "odd", {"reward": 0.25}))
-    engine.submit(Command("refill", group.group, "ada"))
+            engine.queue.submit(Command("relabel", trial, "ada", "odd", {"reward": 0.25}))
+    engine.queue.submit(Command("refill", group.group, "ada"))
 
 
 def again(whole: Attended, engine: GrpoEngine, group: GroupUnderReview) -> None:
     """The first is tried once more, and the fresh one left out."""
     first = next(iter(group.trials))
     retried = "-retry" in first
-    engine.submit(Command("exclude" if retried else "retry", first, "ada"))
+    engine.queue.submit(Command("exclude" if retried else "retry", first, "ada"))
 
 
 ENDED = RunFinished(status="interrupted", reason="everything is cleaned up")
@@ -611,7 +615,7 @@ async def require_same_wherever_it_ends(
         shutil.rmtree(copy.directory.path)
 
 
-STRIDES = [61, pytest.param(7, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
+STRIDES = [61, pytest.param(13, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
 
 
 @pytest.mark.parametrize("decide", [busy, pytest.param(again, marks=pytest.mark.slow)])
@@ -656,3 +660,33 @@ async def test_rules_decide_the_same_wherever_it_is_cut_off(tmp_path: Path, stri
     assert [event.how for event in whole.events(ReviewClosed)] == ["rules"] * 2
     assert whole.events(GroupRefilled)
     await require_same_wherever_it_ends(tmp_path, whole, part, stride)
+
+
+# Real trials
+
+
+@pytest.mark.slow
+async def test_real_trials_are_reviewed(tmp_path: Path) -> None:
+    """What is looked for in them is what their agents and verifiers did."""
+    run = RealRun(tmp_path / "run", review="always")
+    await run.begin()
+    try:
+        run.policy.go.set()
+        await until(lambda: run.events(ReviewOpened))
+        (group,) = run.events(ReviewOpened)[0].groups
+        assert group.disposition == "constant"  # nobody has solved it
+        first, second = list(group.trials)[:2]
+        reward = {"reward": 1.0}
+        assert (await run.asked(Command("relabel", first, "ada", "nearly", reward))).ok
+        assert (await run.asked(Command("exclude", second, "ada"))).ok
+        assert (await run.asked(Command("accept", RUN, "ada"))).ok
+        assert (await run.end()).status == "finished"
+    finally:
+        await run.stop()
+    (scored,) = run.events(GroupScored)
+    assert scored.trials == run.events(ReviewChanged)[-1].groups[0].trials
+    assert [score.advantage for score in scored.trials.values()] == [0.5, None, -0.5]
+    record = read_trial(run.directory, first)
+    assert (record.reward, record.advantage) == (1.0, 0.5)
+    (recomputed,) = read_step(run.directory, 1).groups
+    assert [trial.reward for trial in recomputed.trials] == [1.0, None, 0.0]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tbtui.config import ConfigError
 from tbtui.engines.grpo.review_rules import RuleDecision, RuleFacts, append_rule, load_rules
+from tbtui.findings import SUSPECTS, Rule
 from tbtui.journal.events import Outcome
-from tbtui.journal.review_rule import Between, Rule, When, rule_line, rule_toml
-from tbtui.vocabulary import SuspectName
+from tbtui.journal.review_rule import Between, ReviewRule, When, rule_line, rule_toml
 
 FACTS = RuleFacts(
     task="copy-01",
@@ -21,7 +21,7 @@ FACTS = RuleFacts(
     outcome=Outcome.SOLVED,
     reward=1.0,
     turns=2,
-    suspects=frozenset({"few_turns"}),
+    suspects=frozenset({Rule.FEW_TURNS}),
 )
 FILE = """\
 # Shortcuts that we have seen.
@@ -68,8 +68,8 @@ def test_the_first_rule_that_matches_decides(file: Path) -> None:
         (replace(FACTS, turns=3), "hold"),
         (replace(FACTS, task="move-01"), "hold"),
         (replace(FACTS, suspects=frozenset()), None),
-        (replace(FACTS, suspects=frozenset({"tests_skipped"}), reward=0.0), "refill"),
-        (replace(FACTS, suspects=frozenset({"tests_skipped"}), reward=None), "hold"),
+        (replace(FACTS, suspects=frozenset({Rule.TESTS_SKIPPED}), reward=0.0), "refill"),
+        (replace(FACTS, suspects=frozenset({Rule.TESTS_SKIPPED}), reward=None), "hold"),
         (
             replace(FACTS, suspects=frozenset(), outcome=Outcome.AGENT_TIMEOUT, reward=0.5),
             "relabel",
@@ -95,17 +95,17 @@ def test_without_conditions_a_rule_is_about_every_trial(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "suspects", "matches"),
     [
-        ("exclude", {"few_turns"}, True),
-        ("exclude", {"few_turns", "unverified"}, True),
-        ("exclude", {"unverified"}, False),
-        ("accept", {"few_turns"}, True),
-        ("accept", {"few_turns", "no_commands"}, True),
-        ("accept", {"few_turns", "unverified"}, False),
+        ("exclude", {Rule.FEW_TURNS}, True),
+        ("exclude", {Rule.FEW_TURNS, Rule.UNVERIFIED}, True),
+        ("exclude", {Rule.UNVERIFIED}, False),
+        ("accept", {Rule.FEW_TURNS}, True),
+        ("accept", {Rule.FEW_TURNS, Rule.NO_COMMANDS}, True),
+        ("accept", {Rule.FEW_TURNS, Rule.UNVERIFIED}, False),
         ("accept", set(), False),
     ],
 )
 def test_nothing_is_accepted_that_has_another_suspicion_against_it(
-    tmp_path: Path, verb: str, suspects: set[SuspectName], matches: bool
+    tmp_path: Path, verb: str, suspects: set[Rule], matches: bool
 ) -> None:
     path = tmp_path / "rules.toml"
     path.write_text(f'[[rule]]\nwhen = {{ suspect = ["few_turns", "no_commands"] }}\ndo = "{verb}"')
@@ -175,10 +175,10 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
         load_rules(path)
 
 
-NEW = Rule(
+NEW = ReviewRule(
     "accept-few-turns",
     "accept",
-    When(suspect=("few_turns",), outcome=(Outcome.SOLVED,), task=("copy-01",)),
+    When(suspect=(Rule.FEW_TURNS,), outcome=(Outcome.SOLVED,), task=("copy-01",)),
     reason='he said "fine"',
 )
 
@@ -234,7 +234,7 @@ bounds = st.one_of(
 )
 whens = st.builds(
     When,
-    suspect=st.lists(st.sampled_from(["few_turns", "unverified", "any"]), max_size=2).map(tuple),
+    suspect=st.lists(st.sampled_from(["any", *SUSPECTS]), max_size=2).map(tuple),
     outcome=st.lists(st.sampled_from(list(Outcome)), max_size=2).map(tuple),
     task=texts,
     kind=texts,
@@ -243,14 +243,14 @@ whens = st.builds(
 )
 rules = st.one_of(
     st.builds(
-        Rule,
+        ReviewRule,
         names,
         st.sampled_from(["exclude", "accept", "refill", "hold"]),
         whens,
         reason=st.text(max_size=9).map(str.strip),
     ),
     st.builds(
-        Rule,
+        ReviewRule,
         names,
         st.just("relabel"),
         whens,
@@ -262,7 +262,7 @@ rules = st.one_of(
 
 @given(rules)
 def test_what_is_written_is_read_as_it_was(
-    tmp_path_factory: pytest.TempPathFactory, rule: Rule
+    tmp_path_factory: pytest.TempPathFactory, rule: ReviewRule
 ) -> None:
     path = tmp_path_factory.mktemp("rules") / "rules.toml"
     append_rule(path, rule)

@@ -47,16 +47,20 @@ from tests.tinker_server.server import TinkerServer, serving
 async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TinkerServer]:
     monkeypatch.setenv("TINKER_API_KEY", "tml-of-a-test")
     monkeypatch.setenv("TINKER_TELEMETRY", "0")
-    async with serving(state_dir=tmp_path / "server", sampler_processes=1) as server:
+    async with serving(state_dir=tmp_path / "server") as server:
         yield server
+
+
+def write_tasks(where: Path) -> Path:
+    """Four tasks to train on, one held out."""
+    for name in ("mkdir-01", "remove-01", "create-01", "append-01", "mkdir-07"):
+        shutil.copytree(tasks_dir() / "starter" / name, where / "tasks" / name)
+    return where / "tasks"
 
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
-    """Four tasks to train on, one held out."""
-    for name in ("mkdir-01", "remove-01", "create-01", "append-01", "mkdir-07"):
-        shutil.copytree(tasks_dir() / "starter" / name, tmp_path / "tasks" / name)
-    return tmp_path / "tasks"
+    return write_tasks(tmp_path)
 
 
 def prepared(tmp_path: Path, tasks: Path, name: str, *settings: str) -> PreparedRun:
@@ -228,8 +232,7 @@ async def test_cut_off_answers_are_told_and_costs_end_the_run_after_the_first_st
     prices = ("prices.prompt=1", "prices.sampled=1", "prices.trained=1", "prices.storage=0.1")
     limits = ("max_tokens=12", "max_cost=1e-9", "eval_tasks=", "eval_split=0")
     asked = ("max_steps=5", *prices, *limits, *on_server(server))
-    for held_out in (tasks / "mkdir-07",):
-        shutil.rmtree(held_out)
+    shutil.rmtree(tasks / "mkdir-07")  # which was held out
     run = prepared(tmp_path, tasks, "run", *asked)
     end = await Run(run).run()
     assert end.status == "finished", end.reason

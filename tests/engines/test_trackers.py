@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 
 from tbtui.config import ConfigError, RunConfig
 from tbtui.engines.trackers import (
-    Row,
+    MetricsRow,
     RowCounter,
     Tracker,
     check_trackers,
@@ -24,6 +27,7 @@ from tbtui.engines.trackers import (
 from tbtui.journal.events import AnyEvent, Estimate, EvalFinished, StepFinished
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
+from tests.events import eval_finished
 
 from ..view.story import entries, one_step_run
 
@@ -33,11 +37,9 @@ def step(number: int, **metrics: float) -> StepFinished:
 
 
 def evaluation(number: int, pass_rate: float | None = 0.5) -> EvalFinished:
-    return EvalFinished(
-        step=number,
-        weights_version=number,
-        temperature=1.0,
-        pass_rate=pass_rate,
+    return eval_finished(
+        number,
+        pass_rate,
         scored=4,
         unscored=1,
         by_kind={"copy": 0.5},
@@ -55,8 +57,21 @@ def tracked(run: RunDirectory, config: RunConfig | None = None) -> list[str]:
     trackers = trackers_for(config or RunConfig(), run, problems.append)
     for tracker in trackers:
         tracker.start()
-    close_all(trackers)
+    # wandb may take long where much else runs; the limit of a test is its own.
+    close_all(trackers, patience=1000)
     return problems
+
+
+def resumed(tmp_path: Path, config: RunConfig) -> RunDirectory:
+    """A run that was tracked to its first step, and again to its second."""
+    run = RunDirectory.create(tmp_path / "run")
+    with JournalWriter(run) as writer:
+        writer.append(evaluation(0))
+        writer.append(step(1, reward=0.25))
+        assert tracked(run, config) == []
+        writer.append(step(2, reward=0.5))
+        assert tracked(run, config) == []
+    return run
 
 
 def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
@@ -91,7 +106,7 @@ def test_a_resumed_run_s_file_is_complete_and_has_nothing_twice(tmp_path: Path) 
 
 
 def test_what_is_no_number_is_null_in_the_lines() -> None:
-    row = Row(0, 3, 1000.0, {"a": float("nan"), "b": float("inf"), "c": 1.5})
+    row = MetricsRow(0, 3, 1000.0, {"a": float("nan"), "b": float("inf"), "c": 1.5})
     assert json.loads(line(row)) == {"step": 3, "time": 1000.0, "a": None, "b": None, "c": 1.5}
 
 
@@ -118,7 +133,7 @@ class BrokenSink:
     def __init__(self) -> None:
         self.closed = threading.Event()
 
-    def log(self, rows: Sequence[Row]) -> None:
+    def log(self, rows: Sequence[MetricsRow]) -> None:
         raise OSError("no space left on device\nand more about it")
 
     def close(self) -> None:
@@ -147,7 +162,7 @@ def test_a_tracker_that_hangs_is_left_behind(tmp_path: Path) -> None:
     release = threading.Event()
 
     class Hanging(BrokenSink):
-        def log(self, rows: Sequence[Row]) -> None:
+        def log(self, rows: Sequence[MetricsRow]) -> None:
             release.wait()
 
     problems: list[str] = []
@@ -185,3 +200,70 @@ def test_a_tracker_whose_package_is_missing_is_refused_at_once(
         check_trackers(config)
     assert str(refused.value) == message
     check_trackers(RunConfig(wandb_project="demo"))
+
+
+# Those of extras, read back from what they stored here
+
+
+def scalars(run: RunDirectory) -> list[tuple[str, int, float]]:
+    from tensorboardX.event_file_writer import EventFileWriter  # noqa: F401 - the writer's own
+    from tensorboardX.proto.event_pb2 import Event
+
+    (path,) = (run.path / "tensorboard").glob("events.out.tfevents.*")
+    found = []
+    for data in tf_records(path.read_bytes()):
+        event = Event.FromString(data)
+        found += [(each.tag, event.step, each.simple_value) for each in event.summary.value]
+    return found
+
+
+def tf_records(data: bytes) -> Iterator[bytes]:
+    """TFRecord: length (8 bytes), its checksum (4), the record, its checksum (4)."""
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        yield data[at + 12 : at + 12 + size]
+        at += 12 + size + 4
+
+
+@pytest.mark.extras
+def test_tensorboard_has_each_scalar_of_a_resumed_run_once(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="needs the extra `tensorboard`")
+    found = scalars(resumed(tmp_path, RunConfig(tensorboard=True)))
+    assert ("test/pass_rate", 0, 0.5) in found
+    assert [each for each in found if each[0] == "reward"] == [
+        ("reward", 1, 0.25),
+        ("reward", 2, 0.5),
+    ]
+
+
+@pytest.fixture
+def trackio_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pytest.importorskip("trackio", reason="needs the extra `trackio`")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    return tmp_path / "trackio" / "demo.db"
+
+
+@pytest.mark.extras
+def test_trackio_has_each_row_of_a_resumed_run_once(tmp_path: Path, trackio_database: Path) -> None:
+    resumed(tmp_path, RunConfig(trackio_project="demo"))
+    with closing(sqlite3.connect(trackio_database)) as db:
+        rows = db.execute("SELECT run_name, step, metrics FROM metrics ORDER BY step").fetchall()
+    assert [(name, at, json.loads(kept).get("reward")) for name, at, kept in rows] == [
+        ("run", 0, None),
+        ("run", 1, 0.25),
+        ("run", 2, 0.5),
+    ]
+
+
+def test_what_trackio_dies_of_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "trackio.py").write_text(
+        "def init(**settings):\n    raise SystemExit('no such project')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"), prepend=os.pathsep)
+    run = RunDirectory.create(tmp_path / "run")
+    with JournalWriter(run) as writer:
+        writer.append(step(1, reward=0.25))
+        problems = tracked(run, RunConfig(trackio_project="demo"))
+    assert problems == ["trackio: no such project; the run goes on without it"]

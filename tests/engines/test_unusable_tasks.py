@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.curriculum import Curriculum
 from tbtui.engines.grpo.failures import HaltError, UnusableTasks
 from tbtui.engines.grpo.plan import BatchPlanner
@@ -34,10 +36,10 @@ UNBUILDABLE = dataclasses.replace(
     facts(None, "not_run"),
     exception_type="UnbuildableError",
     exception_message="COPY --from can't be done in the sandbox",
-    lasting=True,
+    unusable="image",
 )
 CANT_VERIFY = dataclasses.replace(
-    facts(0.0), verdict_check=VerdictCheck(False, "uvx: command not found", "untouched", True)
+    facts(0.0), verdict_check=VerdictCheck(False, "uvx: command not found", "untouched", "verifier")
 )
 
 
@@ -52,14 +54,15 @@ def failing(*tasks: str, how: TrialFacts = UNBUILDABLE) -> Callable[[FakePool, T
     return script
 
 
-@pytest.mark.parametrize("how", [UNBUILDABLE, CANT_VERIFY])
-async def test_a_task_is_tried_once(bench: Bench, how: TrialFacts) -> None:
+@pytest.mark.parametrize(("how", "kind"), [(UNBUILDABLE, "image"), (CANT_VERIFY, "verifier")])
+async def test_a_task_is_tried_once(bench: Bench, how: TrialFacts, kind: str) -> None:
     bench.script = failing("copy-1", "move-3", how=how)
     await bench.engine(
         max_steps=4, batch_size=3, group_size=4, n_parallel_envs=2, max_unusable=1.0
     ).run()
-    aside = {task: e.by for e in bench.events(TasksSetAside) for task in e.tasks}
-    assert aside == {"copy-1": "trial", "move-3": "trial"}
+    aside = {task: why for e in bench.events(TasksSetAside) for task, why in e.unusable.items()}
+    assert aside.keys() == {"copy-1", "move-3"}
+    assert {(why.kind, why.by) for why in aside.values()} == {(kind, "trial")}
     queued = bench.events(TrialQueued)
     for task in aside:
         started = {spec.trial for spec in bench.pool.started if spec.task_dir.name == task}
@@ -80,17 +83,22 @@ async def test_a_task_is_tried_once(bench: Bench, how: TrialFacts) -> None:
     assert all(e.outcome is Outcome.CANCELLED for e in ended)
 
 
+BUILD_FAILED = dataclasses.replace(
+    facts(None, "not_run"), exception_type="SandboxBuildFailedError", failed_phase="environment"
+)
+VERIFIER_FAILED = dataclasses.replace(
+    facts(None), exception_type="SandboxError", failed_phase="verifier"
+)
+
+
 @pytest.mark.parametrize("network", [True, False])
-async def test_an_environment_that_fails_the_same_way_three_times(
-    bench: Bench, network: bool
+@pytest.mark.parametrize("how", [BUILD_FAILED, VERIFIER_FAILED])
+async def test_an_environment_or_a_verifier_that_fails_the_same_way_three_times(
+    bench: Bench, how: TrialFacts, network: bool
 ) -> None:
     """Unless it fails for want of a network, which may come back."""
     said = "curl: (6) Could not resolve host: x" if network else "gcc: no such option"
-    failed = dataclasses.replace(
-        facts(None, "not_run"),
-        exception_type="SandboxBuildFailedError",
-        exception_message=f"Dockerfile:2: exit code 1 of RUN x\n{said}",
-    )
+    failed = dataclasses.replace(how, exception_message=f"exit code 1 of RUN x\n{said}")
     bench.heldout = 0
     bench.script = failing("copy-1", how=failed)
     await bench.engine(max_steps=3, batch_size=2, group_size=2, n_parallel_envs=1).run()
@@ -126,15 +134,29 @@ async def test_what_was_set_aside_stays_so_after_an_interruption(bench: Bench) -
             taken[name] = taken.get(name, 0) + 1
     for name in added:
         taken[name] = taken.get(name, 0) + 1
-    reason = next(iter(bench.events(TasksSetAside))).tasks
-    start = StartingPoint(step=3, tasks_taken=taken, set_aside=reason)
+    unusable = next(iter(bench.events(TasksSetAside))).unusable
+    start = StartingPoint(step=3, tasks_taken=taken, unusable=unusable)
     config = RunConfig(max_steps=5, batch_size=2, group_size=2)
-    planner = BatchPlanner(
-        config,
-        Split(train=tuple(TASKS[:6]), heldout=()),
-        start,
-        UnusableTasks(bench.journal, known=reason),
-        Curriculum(config, TASKS[:6], start, bench.journal),
-    )
+    split = Split(train=tuple(TASKS[:6]), heldout=())
+    run = EngineContext(config, split, bench.policy, bench.journal, start)
+    known = UnusableTasks(bench.journal, known=unusable)
+    planner = BatchPlanner(run, known, Curriculum(run))
     again = [[group.task.name for group in planner.batch(step, None)] for step in (4, 5)]
     assert again == [list(e.groups.values()) for e in bench.events(StepStarted)[3:5]]
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ({"agent_uninstalled": "pi can't be installed: no npm; give it a network"}, "^pi can't be"),
+        ({"failed_phase": "agent_setup"}, "can't be set up in any trial so far: the agent never"),
+    ],
+)
+async def test_an_agent_that_cannot_be_set_up_is_no_tasks_fault(
+    bench: Bench, end: dict[str, Any], said: str
+) -> None:
+    how = dataclasses.replace(facts(None, "not_run"), exception_message="no luck", **end)
+    bench.script = lambda pool, spec: pool.end(spec, how, turns=0)
+    with pytest.raises(HaltError, match=said):
+        await bench.engine(n_parallel_envs=1, halt_after=0).run()
+    assert not bench.events(TasksSetAside)

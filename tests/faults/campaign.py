@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tbtui.engines.grpo.rollouts import TrialPlan
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.engines.trials.attempts import Place
@@ -21,11 +23,12 @@ from tbtui.rollout.messages import EnvironmentSpec
 from tbtui.rollout.pool import WorkerPool
 from tests.faults.cases import Case
 from tests.faults.environment import IMPORT_PATH, write_orders
-from tests.faults.harness import make_task, plan_trial, trial_runner
+from tests.faults.harness import plan_trial, trial_runner
 from tests.faults.judge import MAX_RETRIES, Judge
 from tests.faults.leaks import LeakWatch, open_descriptors
 from tests.faults.policy import TAG, FaultyPolicy
 from tests.faults.report import Report
+from tests.tasks import make_task
 
 STUCK_SEC = 100.0
 """A trial that has no outcome by then never will."""
@@ -33,7 +36,7 @@ SILENCE_SEC = 5.0
 SAMPLE_TIMEOUT_SEC = 3.0
 CONTEXT_LIMIT = 1_000_000
 """Room for six completions of 100,000 characters."""
-_IDLE_DESCRIPTORS = 8
+IDLE_DESCRIPTORS = 8
 """A worker may keep so many more than when it was new: threads' pipes, caches."""
 
 
@@ -63,24 +66,15 @@ def kills_among(trials: int, rng: random.Random, kill: int, stop: int) -> list[W
 
 
 @contextlib.contextmanager
-def _surroundings(folder: Path) -> Iterator[None]:
+def surroundings(folder: Path) -> Iterator[None]:
     """Temporary files and the ledger under `folder`; the workers can import this package."""
     (folder / "tmp").mkdir()
-    here = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-    changes = {"TMPDIR": f"{folder}/tmp", "XDG_STATE_HOME": f"{folder}/state", "PYTHONPATH": path}
-    before = {name: os.environ.get(name) for name in changes}
-    directory, tempfile.tempdir = tempfile.tempdir, changes["TMPDIR"]
-    os.environ.update(changes)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", f"{folder}/tmp")
+        patch.setenv("XDG_STATE_HOME", f"{folder}/state")
+        patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]), prepend=os.pathsep)
+        patch.setattr(tempfile, "tempdir", f"{folder}/tmp")
         yield
-    finally:
-        tempfile.tempdir = directory
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 class Campaign:
@@ -119,7 +113,7 @@ class Campaign:
                 test=case.test,
                 agent_sec=case.agent_sec,
                 verifier_sec=case.verifier_sec,
-                build_sec=case.build_sec,
+                environment=f"build_timeout_sec = {case.build_sec}\nstorage_mb = 64\n",
             )
             plan = plan_trial(path, seed + number)
             self._plans.append(plan)
@@ -131,7 +125,7 @@ class Campaign:
         write_orders(folder / "orders.json", orders)
 
     async def run(self) -> Report:
-        with _surroundings(self._folder):
+        with surroundings(self._folder):
             return await self._run()
 
     async def _run(self) -> Report:
@@ -211,5 +205,5 @@ def _descriptor_growth(pool: WorkerPool, fresh: int) -> list[str]:
     return [
         f"worker {pid} has {more} more than when it was new"
         for pid, more in growth.items()
-        if more > _IDLE_DESCRIPTORS
+        if more > IDLE_DESCRIPTORS
     ]

@@ -8,7 +8,6 @@ is no reward; what the policy did wrong is its own, whatever the files look like
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,17 +19,11 @@ from tbtui.outcomes import Outcome
 from tbtui.policies.base import ContextOverflowError, PolicyError, Sample
 from tests.faults.environment import FaultName, Order
 from tests.faults.policy import Answer, Cut, Fail, Hang, Spoil
+from tests.rollout.scripted import DONE, act
 
 HONEST_TEST = '[ "$(cat /app/hello.txt)" = hi ] && echo 1 > $R || echo 0 > $R; echo checked'
 
 
-def act(*keystrokes: str, duration: float = 0.0, done: bool = False, **extra: object) -> str:
-    commands = [{"keystrokes": keys, "duration": duration} for keys in keystrokes]
-    answer = {"analysis": "a", "plan": "p", "commands": commands, "task_complete": done, **extra}
-    return json.dumps(answer)
-
-
-DONE = act(done=True)
 HELLO = act("echo hi > /app/hello.txt\n", duration=0.1)
 SOLVE: tuple[str, ...] = (HELLO, DONE, DONE)
 PLANT = act("echo 1 > /logs/verifier/reward.txt; echo hi > /app/hello.txt\n", duration=0.1)
@@ -211,7 +204,7 @@ POLICY: tuple[Case, ...] = (
     _case("time-out", _PROVIDER, None,
           script=(HELLO, Fail(PolicyError("timed out after 0.3 s"), after_sec=0.3))),
     _case("no answer ever", _PROVIDER, None, script=(HELLO, Hang())),
-    _case("no answer within budget", _PROVIDER, None, script=(HELLO, Hang()), agent_sec=1.5),
+    _case("no answer within budget", Outcome.TOO_SLOW, None, script=(HELLO, Hang()), agent_sec=1.5),
     _case("log-probabilities: nan", _PROVIDER, None, script=(Spoil(HELLO, _nan), DONE, DONE)),
     _case("log-probabilities: short", _PROVIDER, None,
           script=(Spoil(HELLO, _short), DONE, DONE)),

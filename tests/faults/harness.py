@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tbtui.catalog.load import load_task
+from tbtui.catalog.split import Split
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.plan import plan_groups
 from tbtui.engines.grpo.rollouts import TrialPlan
@@ -13,6 +15,7 @@ from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
 from tbtui.journal.events import Outcome
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
+from tbtui.outcomes import UNSCORED
 from tbtui.policies.base import Policy
 from tbtui.rollout.messages import EnvironmentSpec
 from tbtui.rollout.pool import SILENCE_SEC, WorkerPool
@@ -37,7 +40,7 @@ def trial_runner(
 ) -> TrialRunner[WorkerPool]:
     """A runner whose pool isn't started yet. It never halts, and trains on whatever the policy
     did, so that every reward there is comes to light."""
-    scored = (o for o in Outcome if not o.infrastructure and o is not Outcome.CANCELLED)
+    scored = (outcome for outcome in Outcome if outcome not in UNSCORED)
     config = RunConfig(
         max_turns=max_turns,
         max_tokens=max_tokens,
@@ -47,6 +50,7 @@ def trial_runner(
         on_outcome={outcome.value: "train" for outcome in scored},
         retry_wait_sec=0.0,
         halt_after=0,
+        max_unusable=1.0,
     )
     settings = TrialSettings(
         config,
@@ -57,9 +61,8 @@ def trial_runner(
         context_limit=policy.info.context_limit,
     )
     return TrialRunner(
+        EngineContext(config, Split((), ()), policy, journal),
         settings,
-        policy,
-        journal,
         lambda runner: WorkerPool(
             n_workers,
             directory.trials.parent / "logs",
@@ -69,29 +72,6 @@ def trial_runner(
             worker_module=worker_module,
         ),
     )
-
-
-def make_task(
-    path: Path,
-    *,
-    instruction: str,
-    test: str,
-    agent_sec: float = 60.0,
-    verifier_sec: float = 30.0,
-    build_sec: float = 60.0,
-) -> Path:
-    """A tiny Harbor task; `$R` is the reward file."""
-    (path / "environment").mkdir(parents=True)
-    (path / "tests").mkdir()
-    (path / "instruction.md").write_text(instruction + "\n")
-    (path / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
-    (path / "tests" / "test.sh").write_text(f"#!/bin/bash\nR=/logs/verifier/reward.txt\n{test}\n")
-    (path / "task.toml").write_text(
-        f'schema_version = "1.4"\n[agent]\ntimeout_sec = {agent_sec}\n'
-        f"[verifier]\ntimeout_sec = {verifier_sec}\n"
-        f'[environment]\nworkdir = "/app"\nbuild_timeout_sec = {build_sec}\nstorage_mb = 64\n'
-    )
-    return path
 
 
 def plan_trial(task: Path, seed: int) -> TrialPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import psutil
 
 from tbtui.rollout.environments.cgroups import find_cgroups
+
+_ENDING_SEC = 10
 
 
 @dataclass
@@ -26,6 +29,10 @@ class LeakWatch:
 
     def found(self, worker_pids: Iterable[int]) -> dict[str, list[str]]:
         """What is left now, after the pool has stopped; an empty list is what is wanted."""
+        # A killed process takes a moment to end on a loaded machine.
+        until = time.monotonic() + _ENDING_SEC
+        while self._processes() and time.monotonic() < until:
+            time.sleep(0.05)
         mounts = _mounts()
         descriptors = open_descriptors(os.getpid())
         grown = descriptors - self.descriptors

@@ -6,26 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from tbtui.policies.base import Answer as Said
-from tbtui.policies.base import (
-    Datum,
-    Ended,
-    GradientResult,
-    LossSettings,
-    Message,
-    OptimSettings,
-    PolicyInfo,
-    PolicyStatus,
-    Sample,
-    SampleRequest,
-    StepResult,
-)
+from tbtui.policies.base import Message, PolicyInfo, Sample, SampleRequest
+from tests.engines.fakes import RotePolicy
 
 TAG = "trial-script:"
 """What an instruction says right before its trial's name."""
@@ -109,31 +95,20 @@ class ChunkRenderer:
         return [self._texts[token] for token in token_ids]
 
 
-class FaultyPolicy:
+class FaultyPolicy(RotePolicy):
     """Answers each trial from `scripts`, by turn; the last answer repeats.
 
     Which trial asks is read from the prompt, whose instruction names the script after `TAG`.
     """
 
     def __init__(self, scripts: dict[str, Sequence[Answer]], context_limit: int = 32_768) -> None:
+        super().__init__()
         self._scripts = scripts
         self._failures: Counter[str] = Counter()
-        self._in_flight = 0
-        self.completed = 0
         self.info = PolicyInfo("faulty", "faulty", None, context_limit, ("importance_sampling",))
         self.renderer = ChunkRenderer()
 
-    async def start(self, resume: Path | None = None) -> None: ...
-
     async def sample(self, request: SampleRequest) -> Sample:
-        self._in_flight += 1
-        try:
-            return await self._answer(request)
-        finally:
-            self._in_flight -= 1
-            self.completed += 1
-
-    async def _answer(self, request: SampleRequest) -> Sample:
         turn = request.prompt_ids.count(self.renderer.assistant) - 1
         name = self._asker(request.prompt_ids)
         script = self._scripts[name]
@@ -164,28 +139,3 @@ class FaultyPolicy:
         ids = self.renderer.encode(text)
         logprobs = np.full(len(ids), -0.5, np.float32)
         return Sample(ids, logprobs, "length" if stop_reason == "length" else "stop", 0)
-
-    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
-        raise NotImplementedError("this policy is for rollouts only")
-
-    async def apply(self, settings: OptimSettings) -> StepResult:
-        raise NotImplementedError("this policy is for rollouts only")
-
-    async def score(
-        self, data: Sequence[Datum], weights: Literal["trained", "reference"]
-    ) -> tuple[npt.NDArray[np.float32], ...]:
-        raise NotImplementedError("this policy is for rollouts only")
-
-    async def publish(self) -> int:
-        return 0
-
-    async def save(self, directory: Path) -> None: ...
-
-    async def load(self, directory: Path) -> None: ...
-
-    async def forget(self, directory: Path) -> None: ...
-
-    def status(self) -> PolicyStatus:
-        return PolicyStatus(self._in_flight, self._in_flight, self.completed, 0, (), "idle")
-
-    async def close(self, ended: Ended = "success") -> None: ...

@@ -37,6 +37,7 @@ ALIKE = {
 
 
 @pytest.mark.slow
+@pytest.mark.starves
 async def test_no_fault_is_scored(tmp_path: Path) -> None:
     cases = [case for case in CASES if case.name not in SLOW | ALIKE]
     kill = WorkerKill(len(cases) // 2, signal.SIGKILL)

@@ -12,13 +12,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tbtui.config import parse_settings
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.run import Run
 from tbtui.journal.events import (
@@ -33,6 +32,7 @@ from tbtui.journal.events import (
     TurnSampled,
 )
 from tbtui.journal.rundir import RunDirectory
+from tests.cli.process import tbtui
 from tests.engines.test_outages import fill, needs_root, tmpfs
 from tests.engines.test_tinker_run import (
     events,
@@ -40,23 +40,18 @@ from tests.engines.test_tinker_run import (
     prepared,
     rewards,
     said,
+    write_tasks,
 )
 from tests.engines.test_tinker_run import server as server
 from tests.engines.test_tinker_run import tasks as tasks
 from tests.events import events_of
-from tests.tinker_server.process import server_process
 from tests.tinker_server.server import TinkerServer
+from tests.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.starves, pytest.mark.timeout(400)]
 
 PATIENCE_SEC = 150.0
 TWO_STEPS = ("max_steps=2", "save_every=1", "halt_after=2", "max_retries=0")
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_SEC):
-        while not condition():  # noqa: ASYNC110 - what is waited for is in another's hands
-            await asyncio.sleep(0.1)
 
 
 @contextlib.asynccontextmanager
@@ -82,6 +77,17 @@ async def finished(tmp_path: Path, tasks: Path, *settings: str) -> PreparedRun:
     return whole
 
 
+type Calm = tuple[list[tuple[str, float]], Sequence[float]]
+"""`useful` and `rewards` of a run that nothing happens to."""
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Calm:
+    where = tmp_path_factory.mktemp("calm")
+    run = asyncio.run(finished(where, write_tasks(where), *TWO_STEPS))
+    return useful(run), rewards(run)
+
+
 def useful(run: PreparedRun) -> list[tuple[str, float]]:
     """Verified trials by their place, and their rewards."""
     return sorted(
@@ -92,43 +98,49 @@ def useful(run: PreparedRun) -> list[tuple[str, float]]:
 
 
 @needs_root
-async def test_a_full_disk_pauses_the_run_until_there_is_room(tmp_path: Path, tasks: Path) -> None:
-    whole = await finished(tmp_path, tasks, *TWO_STEPS)
+@pytest.mark.parametrize("ended", [False, True], ids=["waits", "is ended"])
+async def test_a_full_disk_costs_no_trial(
+    tmp_path: Path, tasks: Path, calm: Calm, ended: bool
+) -> None:
+    """The run waits for room; or it is ended meanwhile, and goes on later."""
     with tmpfs(tmp_path / "disk", "128m") as disk:
         run = prepared(disk, tasks, "full", *TWO_STEPS)
         async with under_way(run) as task:
             filler = fill(disk)
             await until(lambda: task.done() or events(run, RunPaused))
             assert not task.done()
-            await asyncio.sleep(5.0)  # long enough for every trial to fail of it
+            (paused, *_) = events(run, RunPaused)
+            assert str(run.directory.path) in paused.reason
+            assert "free" in paused.reason
+            if not ended:
+                await asyncio.sleep(5.0)  # long enough for every trial to fail of it
+                filler.unlink()
+                await until(lambda: task.done() or events(run, RunResumed))
+                end = await task
+                assert end.status == "finished", end  # type: ignore[attr-defined]
+        if ended:
             filler.unlink()
-            await until(lambda: task.done() or events(run, RunResumed))
-            end = await task
-        assert end.status == "finished", end  # type: ignore[attr-defined]
-        (paused, *_) = events(run, RunPaused)
-        assert str(run.directory.path) in paused.reason
-        assert "free" in paused.reason
-        assert useful(run) == useful(whole)
-        assert rewards(run) == rewards(whole)
+            await asyncio.to_thread(
+                subprocess.run,
+                [sys.executable, "-m", "tbtui", "run", "--no-ui", "--resume", run.directory.path],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+        assert (useful(run), rewards(run)) == calm
 
 
 @needs_root
-async def test_ended_on_a_full_disk_it_goes_on_later(tmp_path: Path, tasks: Path) -> None:
-    whole = await finished(tmp_path, tasks, *TWO_STEPS)
-    with tmpfs(tmp_path / "disk", "128m") as disk:
-        run = prepared(disk, tasks, "full", *TWO_STEPS)
-        async with under_way(run) as task:
-            filler = fill(disk)
-            await until(lambda: task.done() or events(run, RunPaused))
-        filler.unlink()
-        await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-m", "tbtui", "run", "--no-ui", "--resume", run.directory.path],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        assert useful(run) == useful(whole)
-        assert rewards(run) == rewards(whole)
+def test_a_full_disk_of_the_users_own_state_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tmpfs(tmp_path / "state", "1m") as state:
+        monkeypatch.setenv("XDG_STATE_HOME", str(state))
+        fill(state)
+        done = tbtui("run", "--no-ui", "max_steps=1", f"logs_dir={tmp_path / 'runs'}")
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(f"failed: {state}/tbtui/boxes/"), done
+    assert last.endswith(".json: No space left on device (see log.txt)")
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 async def test_a_server_that_pauses_is_nobodys_failure(
@@ -161,21 +173,51 @@ async def test_a_server_that_stops_answering_is_nobodys_failure(
     """Its process is stopped: connections are taken, and nothing comes back."""
     monkeypatch.setenv("TINKER_API_KEY", "tml-of-a-test")
     monkeypatch.setenv("TINKER_TELEMETRY", "0")
-    async with server_process(tmp_path / "server") as server:
+    with server_process(tmp_path / "server") as (url, server):
         asked = (
             *("policy=tinker", "model_name=starter", "renderer=embedded", "max_retries=0"),
-            *(f"tinker_base_url={server.url}", "max_steps=2"),
+            *(f"tinker_base_url={url}", "max_steps=2"),
         )
         whole = await finished(tmp_path, tasks, *asked)
         run = prepared(tmp_path, tasks, "stopped", *asked, "halt_after=1", "sample_timeout_sec=5")
         async with under_way(run) as task:
-            with stopped(psutil.Process(server.pid)):
+            with stopped(server):
                 await until(lambda: task.done() or events(run, RunPaused))
                 assert not task.done()
             end = await task
         assert end.status == "finished", end  # type: ignore[attr-defined]
         assert not {Outcome.AGENT_TIMEOUT} & outcomes(run) - outcomes(whole)
         assert useful(run) == useful(whole)
+
+
+SERVE_APART = """
+import asyncio, socket, sys
+from pathlib import Path
+from tests.tinker_server.faults import Faults
+from tests.tinker_server.server import TinkerServer
+from tests.tinker_server.settings import ServerSettings
+
+sock = socket.create_server(("127.0.0.1", 0))
+server = TinkerServer(ServerSettings(Path(sys.argv[1])), Faults())
+asyncio.run(server.serve(sock, lambda: print(sock.getsockname()[1], flush=True)))
+"""
+
+
+@contextlib.contextmanager
+def server_process(state_dir: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """A Tinker server as a process of its own, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE_APART, str(state_dir)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}", psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.communicate()
 
 
 @contextlib.contextmanager
@@ -199,8 +241,6 @@ async def test_time_asleep_is_nobodys_time(tmp_path: Path, tasks: Path) -> None:
     """Every process of the run is stopped, for longer than an agent has and a verifier takes."""
     asked = ("max_steps=2", "halt_after=1", "max_retries=0", "trial_timeout_sec=12")
     whole = await finished(tmp_path, tasks, *asked)
-    config = parse_settings([])
-    assert config.n_workers >= 1
     logs = tmp_path / "runs"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tbtui", "run", "--no-ui", f"logs_dir={logs}"),

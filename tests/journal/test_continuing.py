@@ -10,22 +10,16 @@ import sys
 import textwrap
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tbtui.journal.database import FORMAT, JournalError
 from tbtui.journal.events import CheckpointSaved, Noted, TurnSampled
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.rundir import (
-    RunDirectory,
-    RunDirectoryError,
-    RunLock,
-    require_no_writer,
-    writer,
-)
-from tbtui.journal.samples import SampleRecord
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, RunLock, require_no_writer, writer
 from tbtui.journal.writer import JournalWriter
-from tests.events import turn_sampled
+from tests.events import sample_record, turn_sampled
+
+pytestmark = pytest.mark.uid
 
 
 @pytest.fixture
@@ -35,23 +29,6 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def note(text: str) -> Noted:
     return Noted(level="info", text=text)
-
-
-def sample(trial: str, prompt: tuple[int, ...], summary: bool = False) -> SampleRecord:
-    return SampleRecord(
-        trial=trial,
-        turn=1,
-        prompt_ids=prompt,
-        completion_ids=(7, 8),
-        logprobs=np.asarray([-0.1, -0.2], np.float32),
-        pieces=("a", "b"),
-        prompt_text="?",
-        stop_reason="stop",
-        weights_version=0,
-        temperature=1.0,
-        seconds=0.1,
-        summary=summary,
-    )
 
 
 def test_one_with_the_table_of_checkpoints_that_journals_had_goes_on(run: RunDirectory) -> None:
@@ -67,10 +44,10 @@ def test_one_with_the_table_of_checkpoints_that_journals_had_goes_on(run: RunDir
 def test_a_journal_goes_on_where_it_ended(run: RunDirectory) -> None:
     with JournalWriter(run) as journal:
         journal.append(note("one"))
-        journal.add_sample(sample("a", (1, 2)))
+        journal.add_sample(sample_record("a", prompt_ids=(1, 2)))
     with JournalWriter(run, continues=True) as journal:
         assert journal.append(note("two")) == 2
-        journal.add_sample(sample("b", (1, 2, 3), summary=True))
+        journal.add_sample(sample_record("b", prompt_ids=(1, 2, 3), summary=True))
     reader = JournalReader(run)
     assert [entry.event for entry in reader.read(0)] == [note("one"), note("two")]
     (first,), (second,) = reader.samples("a"), reader.samples("b")
@@ -79,7 +56,7 @@ def test_a_journal_goes_on_where_it_ended(run: RunDirectory) -> None:
 
 
 def test_a_journal_is_never_begun_over_another(run: RunDirectory) -> None:
-    with JournalWriter(run), pytest.raises(JournalError, match="is live"):
+    with JournalWriter(run), pytest.raises(RunDirectoryError, match="is live"):
         JournalWriter(run, continues=True)
     journal_of_nothing = RunDirectory.create(run.path.parent / "empty")
     with pytest.raises(JournalError, match="can't be read"):
@@ -94,16 +71,11 @@ def test_a_live_run_is_named_with_its_process(run: RunDirectory, continues: bool
         assert writer(run) == os.getpid()
         with pytest.raises(RunDirectoryError, match=f"is live .process {os.getpid()}."):
             require_no_writer(run)
-        with pytest.raises(JournalError, match=f"process {os.getpid()}"):
+        with pytest.raises(RunDirectoryError, match=f"process {os.getpid()}"):
             JournalWriter(run, continues=continues)
     assert writer(run) is None
     require_no_writer(run)
-
-
-def test_a_look_at_the_lock_does_not_take_it(run: RunDirectory) -> None:
-    with RunLock(run):
-        pass
-    assert writer(run) is None
+    # Neither look has taken the lock.
     with RunLock(run):
         assert writer(run) == os.getpid()
 
@@ -164,9 +136,9 @@ def test_calls_that_were_answered_after_an_event_can_be_left_out(run: RunDirecto
         return turn_sampled("a", sample=row)
 
     with JournalWriter(run) as journal:
-        journal.append(sampled(journal.add_sample(sample("a", (1,)))))
+        journal.append(sampled(journal.add_sample(sample_record("a", prompt_ids=(1,)))))
         end = journal.append(note("over"))
-        journal.append(sampled(journal.add_sample(sample("a", (1, 7, 8, 2)))))
+        journal.append(sampled(journal.add_sample(sample_record("a", prompt_ids=(1, 2, 3, 4)))))
     reader = JournalReader(run)
     assert reader.sampled("a", end) == 1
     assert [s.prompt_ids for s in reader.samples("a", limit=1)] == [(1,)]

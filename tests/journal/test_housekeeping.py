@@ -15,17 +15,13 @@ from tbtui.journal.rundir import (
     read_notes,
     rename_run,
 )
-from tbtui.journal.summaries import find_runs, summarise
-from tbtui.journal.writer import JournalWriter
-from tests.events import run_started
+from tbtui.view.runs import find_runs, summarise
+from tests.events import run_started, write_journal
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    directory = RunDirectory.create(tmp_path / "old")
-    with JournalWriter(directory) as journal:
-        journal.append(run_started())
-    return directory
+    return write_journal(RunDirectory.create(tmp_path / "old"), [run_started()])
 
 
 def test_notes_are_kept_in_their_order_one_a_line(run: RunDirectory) -> None:

@@ -13,22 +13,18 @@ import pytest
 
 from tbtui.journal.database import Database, JournalError
 from tbtui.journal.events import Noted, TurnObserved
+from tbtui.journal.history import read_history
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.rundir import (
-    RunDirectory,
-    RunDirectoryError,
-    RunLock,
-    find_run,
-    is_live,
-    writer,
-)
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, RunLock, find_run, is_live, writer
 from tbtui.journal.search import search
-from tbtui.journal.summaries import find_runs, read_history, summarise
 from tbtui.journal.timeline import Timeline
 from tbtui.journal.writer import JournalWriter
 from tbtui.paths import PathError, expanded
+from tbtui.view.runs import find_runs, summarise
 from tests.events import damage, run_started, trial_finished, trial_queued
 from tests.unprivileged import reachable_directory, unprivileged
+
+pytestmark = pytest.mark.uid
 
 
 def write(path: Path) -> RunDirectory:

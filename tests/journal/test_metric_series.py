@@ -22,9 +22,17 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.metrics import X_AXES, XAxis, metric_names, read_profile, read_series
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
-from tests.events import run_continued, run_started, trial_finished, trial_queued
+from tests.events import (
+    eval_finished,
+    events_of,
+    run_continued,
+    run_started,
+    sample_record,
+    trial_finished,
+    trial_queued,
+    write_journal,
+)
 
 
 def step(number: int, **metrics: float) -> StepFinished:
@@ -33,13 +41,10 @@ def step(number: int, **metrics: float) -> StepFinished:
 
 
 def evaluation(number: int, rate: float) -> EvalFinished:
-    return EvalFinished(
-        step=number,
-        weights_version=number,
-        temperature=1.0,
-        pass_rate=rate,
+    return eval_finished(
+        number,
+        rate,
         scored=4,
-        unscored=0,
         by_kind={"copy": rate},
         pass_at={1: Estimate(value=rate, low=rate - 0.1, high=rate + 0.2)},
         by_task={"copy-07": 1.0},
@@ -83,12 +88,9 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def written(path: Path, events: list[tuple[float, AnyEvent]]) -> RunDirectory:
-    directory = RunDirectory.create(path)
     times = iter([time for time, _ in events])
-    with JournalWriter(directory, clock=lambda: next(times)) as journal:
-        for _, event in events:
-            journal.append(event)
-    return directory
+    told = [event for _, event in events]
+    return write_journal(RunDirectory.create(path), told, clock=lambda: next(times))
 
 
 def xy(run: RunDirectory, metric: str, axis: XAxis = "step") -> list[tuple[float, float]]:
@@ -139,6 +141,22 @@ def test_a_corrupt_row_is_left_out(run: RunDirectory) -> None:
     assert xy(run, "optim/loss", "time") == [(15, 99.0), (20, 1.0)]
 
 
+def test_a_metric_that_had_another_name_is_one_series(tmp_path: Path) -> None:
+    steps: list[tuple[float, AnyEvent]] = [
+        (float(number), step(number, optim__neg_logprob=number / 2)) for number in (1, 2)
+    ]
+    run = written(tmp_path / "old", steps)
+    with sqlite3.connect(run.database) as db:
+        db.execute(
+            "UPDATE events SET body = replace(body, 'neg_logprob', 'surprise') WHERE seq = 1"
+        )
+    assert metric_names(run) == ("optim/neg_logprob",)
+    for name in ("optim/neg_logprob", "optim/surprise"):
+        assert xy(run, name) == [(1, 0.5), (2, 1.0)]
+    read = events_of(run, StepFinished)
+    assert [each.metrics for each in read] == [{"optim/neg_logprob": 0.5}, {"optim/neg_logprob": 1}]
+
+
 def test_a_profile_is_the_mean_by_position_of_a_steps_answers(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path / "r")
     with JournalWriter(directory) as journal:
@@ -147,18 +165,11 @@ def test_a_profile_is_the_mean_by_position_of_a_steps_answers(tmp_path: Path) ->
         journal.append(trial_queued("b", step=4))
         for trial, logprobs in (("a", (-1.0, -3.0)), ("a", (-2.0,)), ("b", (-9.0,))):
             journal.add_sample(
-                SampleRecord(
-                    trial=trial,
-                    turn=1,
-                    prompt_ids=(1,),
+                sample_record(
+                    trial,
                     completion_ids=(1,) * len(logprobs),
                     logprobs=np.asarray(logprobs, np.float32),
                     pieces=("x",) * len(logprobs),
-                    prompt_text="",
-                    stop_reason="stop",
-                    weights_version=0,
-                    temperature=1.0,
-                    seconds=1.0,
                 )
             )
     profile = read_profile(directory, 3)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.findings import Rule
 from tbtui.journal.events import (
     AgentCommand,
     AlarmRaised,
@@ -22,15 +23,22 @@ from tbtui.journal.events import (
     TrialPhase,
     TrialPhaseChanged,
     TurnObserved,
-    TurnParsed,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.search import Hit, search
-from tbtui.journal.summaries import find_runs, newest_first, summarise
 from tbtui.journal.timeline import Timeline
 from tbtui.journal.writer import JournalWriter
-from tests.events import run_continued, run_started, trial_finished, trial_queued
+from tbtui.view.runs import RunList, summarise
+from tests.events import (
+    eval_finished,
+    run_continued,
+    run_started,
+    trial_finished,
+    trial_queued,
+    turn_parsed,
+    write_journal,
+)
 
 BEGUN = run_started(run="r", tasks=(), settings={"max_steps": 40, "engine": "grpo"})
 CONTINUED = run_continued(settings={"max_steps": 60})
@@ -40,13 +48,10 @@ def trial_events(name: str, outcome: Outcome, said: str, saw: str) -> list[AnyEv
     return [
         trial_queued(name),
         TrialPhaseChanged(trial=name, phase=TrialPhase.MODEL),
-        TurnParsed(
-            trial=name,
-            turn=1,
+        turn_parsed(
+            name,
             analysis=said,
-            plan="",
             commands=(AgentCommand(keystrokes=f'echo "{said}"\n', duration_sec=1),),
-            task_complete=False,
         ),
         TurnObserved(trial=name, turn=1, observation=saw, seconds=1),
         trial_finished(name, None, outcome=outcome, reason="the manifest differs"),
@@ -54,15 +59,7 @@ def trial_events(name: str, outcome: Outcome, said: str, saw: str) -> list[AnyEv
 
 
 def evaluation(step: int, pass_rate: float) -> EvalFinished:
-    return EvalFinished(
-        step=step,
-        weights_version=step,
-        temperature=1,
-        pass_rate=pass_rate,
-        scored=10,
-        unscored=0,
-        by_kind={},
-    )
+    return eval_finished(step, pass_rate, scored=10)
 
 
 STORY: list[AnyEvent] = [
@@ -71,19 +68,17 @@ STORY: list[AnyEvent] = [
     *trial_events("a", Outcome.SOLVED, "Grüße, 100% sure", "total 8\n\x1b[31mnotes.md\x1b[0m"),
     *trial_events("b", Outcome.FAILED, "a_b is there", "C:\\temp"),
     *trial_events("c", Outcome.SANDBOX_LOST, "nothing", "nothing"),
-    StepFinished(step=1, weights_version=1, metrics={}),
-    AlarmRaised(alarm="no_signal", step=1, text="all alike", numbers={}, action="warn"),
+    StepFinished(
+        step=1, weights_version=1, metrics={"env/all/reward/total": 0.5, "cost/total_usd": 1.5}
+    ),
+    AlarmRaised(alarm=Rule.NO_SIGNAL, step=1, text="all alike", numbers={}, action="warn"),
     evaluation(1, 0.75),
 ]
 
 
 def write(path: Path, events: list[AnyEvent], start: float = 1000.0) -> RunDirectory:
-    run = RunDirectory.create(path)
     seconds = itertools.count(start)
-    with JournalWriter(run, clock=lambda: float(next(seconds))) as writer:
-        for event in events:
-            writer.append(event)
-    return run
+    return write_journal(RunDirectory.create(path), events, clock=lambda: float(next(seconds)))
 
 
 @pytest.fixture
@@ -105,6 +100,8 @@ def test_a_summary_says_what_the_run_came_to(story: RunDirectory) -> None:
     assert (summary.first_pass_rate, summary.last_pass_rate) == (0.25, 0.75)
     assert (summary.policy, summary.model_name, summary.engine) == ("local", "starter", "grpo")
     assert summary.seconds == len(STORY) - 1
+    assert (summary.alarms, summary.alarm, summary.cost_usd) == (1, "all alike", 1.5)
+    assert (summary.curve, summary.curve_of) == ((0.5,), "reward")
 
 
 def test_a_run_stands_as_its_last_process_left_it(tmp_path: Path) -> None:
@@ -136,7 +133,7 @@ def test_what_is_no_journal_is_listed_as_such(tmp_path: Path) -> None:
     (tmp_path / "empty" / "run.db").write_text("")
     write(tmp_path / "good", STORY)
     write(tmp_path / "later", STORY, start=5000.0)
-    found = newest_first(summarise(run) for run in find_runs([tmp_path, tmp_path]))
+    found = RunList((tmp_path, tmp_path)).read()
     assert [(each.directory.name, each.standing) for each in found[:2]] == [
         ("later", "killed"),
         ("good", "killed"),

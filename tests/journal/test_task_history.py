@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tbtui.journal.database import JournalError
-from tbtui.journal.events import (
-    PhaseSeconds,
-    TaskRecord,
-    TrialRelabelled,
-)
+from tbtui.journal.events import PhaseSeconds, TaskRecord, TrialRelabelled
+from tbtui.journal.history import TaskHistory, read_history
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.summaries import TaskHistory, read_history
 from tbtui.journal.writer import JournalWriter
 from tests.events import run_started, trial_finished, trial_queued
 
@@ -76,10 +69,3 @@ def test_a_run_that_has_not_begun_has_no_history(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "r")
     JournalWriter(run).close()
     assert read_history(run) is None
-
-
-def test_what_is_no_journal_says_so(tmp_path: Path) -> None:
-    run = RunDirectory.create(tmp_path / "r")
-    run.database.write_text("no database, but long enough to be looked at as one" * 40)
-    with pytest.raises(JournalError):
-        read_history(run)

@@ -15,7 +15,7 @@ from tbtui.algorithm.losses import AnyLoss
 from tbtui.algorithm.step import Datum
 from tbtui.policies.base import LossName, LossSettings, OptimSettings, PolicyError, SampleRequest
 from tbtui.policies.local.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
-from tbtui.policies.local.gradient import TrainingSequence, loss_and_gradient, packs_of
+from tbtui.policies.local.gradient import TrainingSequence, loss_and_gradient
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.model import Array, ModelConfig, Parameters, Rotary
 from tbtui.policies.local.sampling import sample
@@ -83,12 +83,6 @@ def test_a_step_gives_the_same_bits_whatever_the_timing() -> None:
         alone = loss_and_gradient(parameters, rotary, sequences, pool, 1)[1]
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, alone, rtol=1e-3, atol=1e-3)
-
-
-def test_packs_hold_every_sequence_once() -> None:
-    lengths = [1023, 5, 700, 30, 30, 30, 4000, 1]
-    packs = [pack for share in packs_of(lengths, 2) for pack in share]
-    assert sorted(i for pack in packs for i in pack) == list(range(len(lengths)))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -226,18 +220,6 @@ def test_a_gradient_in_parts_is_the_gradient_of_the_whole(
         assert left is not None
         assert right is not None
         assert float(np.abs(left - right).max()) <= 1e-6 * float(np.abs(left).max())
-
-
-def test_parts_in_the_same_order_give_the_same_bits(batches: Batches, tmp_path: Path) -> None:
-    data = batches.draw()
-    checkpoints = []
-    for name in ("first", "second"):
-        learner = batches.learner()
-        for part in (data[:3], data[3:]):
-            learner.accumulate(part, LOSS)
-        learner.apply(STEP)
-        checkpoints.append(saved(learner, tmp_path / name))
-    assert checkpoints[0] == checkpoints[1]
 
 
 def test_the_divisor_acts_before_the_clipping(batches: Batches, tmp_path: Path) -> None:

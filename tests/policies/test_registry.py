@@ -10,6 +10,7 @@ import pytest
 
 from tbtui.config import RunConfig, parse_settings
 from tbtui.policies.registry import POLICIES, policy_problems
+from tests.cli.process import invoke
 
 _CHECK = """
 import sys
@@ -36,6 +37,7 @@ def test_each_kind_that_can_be_set_is_registered() -> None:
         ("policy=tinker tinker_base_url=http://me:key@x", "leave user and password out"),
         ("policy=tinker model_name=x vllm_base_url=x", "leave it out, or give policy=vllm"),
         ("policy=vllm model_name=x max_steps=1", "can only be evaluated"),
+        ("policy=vllm model_name=x n_epochs=1", "can only be evaluated"),
         ("policy=vllm max_steps=0", "model_name: give the name under which"),
         ("policy=vllm model_name=x max_steps=0 checkpoint=x", "a vLLM server has the weights"),
         ("policy=vllm model_name=x max_steps=0 eval_temperature=0.5", "log-probabilities"),
@@ -120,8 +122,16 @@ def test_a_torch_policy_may_sample_from_a_vllm_server() -> None:
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-x")
     (problem, *_) = policy_problems(parse_settings(["model_name=org/name"]))
     assert "torch and peft not installed; run it as uv run --extra torch tbtui" in problem.text
+    assert problem.text.endswith(
+        "or policy=tinker, on a server, for which there is a TINKER_API_KEY"
+    )
+    # The settings can be looked at all the same.
+    printed = invoke("run", "--print-config", "model_name=org/name")
+    assert (printed.exit_code, printed.stderr) == (0, f"tbtui: {problem.text}\n")
+    assert 'policy = "torch"' in printed.stdout
 
 
 def test_gpus_are_counted_as_cuda_visible_devices_does(monkeypatch: pytest.MonkeyPatch) -> None:

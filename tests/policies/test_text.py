@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -84,11 +85,6 @@ def test_extend_starts_with_its_history_token_for_token() -> None:
     )
 
 
-def test_the_renderer_travels_to_another_process() -> None:
-    copy = pickle.loads(pickle.dumps(_RENDERER))
-    assert copy.render([Message("user", "hi")]) == _RENDERER.render([Message("user", "hi")])
-
-
 def test_observations_in_plain_form() -> None:
     blank = "\n" * 39
     first = (
@@ -103,6 +99,18 @@ def test_observations_in_plain_form() -> None:
         f"Current terminal state:\nroot@box:~# x\nroot@box:/a#{question}"
     )
     assert normalise("mail me@example.org: hello") == "mail me@example.org: hello"
+    for long in (" " * 1_000_000, "\n" * 1_000_000):  # each place of it would be looked on from
+        assert normalise(f"a{long}b") == f"a{long}b"
+
+
+def test_other_threads_run_while_a_long_text_is_encoded() -> None:
+    encoding = threading.Thread(target=_TOKENIZER.encode, args=("drwxr-xr-x 2 root\n" * 10_000,))
+    encoding.start()
+    ran = 0
+    while encoding.is_alive():
+        time.sleep(0.001)
+        ran += 1
+    assert ran > 20
 
 
 _HARBOR_TEXTS = """

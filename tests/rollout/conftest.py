@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from tbtui.rollout.messages import TrialSpec
-from tests.rollout.scripted import ScriptedEngine, boxes, make_spec, make_task
+from tests.rollout.scripted import ScriptedEngine, boxes, make_spec
+from tests.tasks import make_task
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -20,6 +21,7 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scri
         # Where its workers find the agents of the tests.
         places = [Path(__file__).parents[2], tmp_path_factory.getbasetemp() / "agents"]
         places[-1].mkdir()
+        environment.setenv("A_KEY_OF_THE_HOST", "sk-secret")
         environment.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
         await engine.pool.start()
         yield engine

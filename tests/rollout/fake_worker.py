@@ -27,9 +27,6 @@ async def run_trial(link: TrialLink) -> TrialFacts:
         case "wait":
             await link.control.stopping.wait()
             finish = "stopped"
-        case "ask, then boundary":
-            await link.sample((), turn=1, purpose="turn")
-            await link.boundary()
         case "leave behind":
             link.left_behind.add(asyncio.create_task(deaf()))
             finish = "sandbox_lost"

@@ -39,7 +39,7 @@ class Here:
         self._news.set()
         if isinstance(message, SampleWanted) and self._script:
             text = self._script.pop(0)
-            answer = Completion(message.request, text, False, 1, 1)
+            answer = Completion(message.request, message.trial, text, False, 1, 1)
             asyncio.get_running_loop().call_soon(self.link.deliver, answer)
 
     async def until(self, kind: type[Any], **fields: object) -> None:
@@ -52,9 +52,11 @@ class Here:
             await self._news.wait()
 
     async def facts(self) -> TrialFacts:
-        async with asyncio.timeout(30):
-            await asyncio.wait((self.task,))
-        (self.link.spec.trials_dir / self.link.spec.trial / RELEASE).touch()
+        try:
+            async with asyncio.timeout(60):
+                await asyncio.wait((self.task,))
+        finally:  # what is deaf would else keep the event loop for ever, and the test with it
+            (self.link.spec.trials_dir / self.link.spec.trial / RELEASE).touch()
         self.hung = bool(self.link.left_behind)
         others = asyncio.all_tasks() - {asyncio.current_task(), self.task}
         if others:

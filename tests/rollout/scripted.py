@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,7 @@ class ScriptedEngine:
     """Answers every trial's requests from its script; the last answer repeats."""
 
     def __init__(self, log_dir: Path, n_workers: int = 1, **options: Any) -> None:
+        self.log_dir = log_dir
         self.seen: dict[str, Seen] = defaultdict(Seen)
         self.lost: list[WorkerLostInfo] = []
         self.workers: list[tuple[WorkerId, FromWorker]] = []
@@ -162,7 +163,7 @@ class ScriptedEngine:
             case Silence():
                 return
             case Fail(kind, reason):
-                self.pool.reply(CompletionFailed(wanted.request, kind, reason))
+                self.pool.reply(CompletionFailed(wanted.request, wanted.trial, kind, reason))
                 return
             case Cut(text):
                 truncated = True
@@ -178,6 +179,7 @@ class ScriptedEngine:
         self.pool.reply(
             Completion(
                 wanted.request,
+                wanted.trial,
                 text,
                 truncated,
                 prompt,
@@ -186,32 +188,6 @@ class ScriptedEngine:
                 tool_calls=calls,
             )
         )
-
-
-async def eventually(condition: Callable[[], bool], within_sec: float = 20) -> None:
-    """Wait for something outside this process, which announces nothing."""
-    async with asyncio.timeout(within_sec):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-
-def make_task(
-    path: Path,
-    *,
-    instruction: str = "Create the file /app/hello.txt that says hi.",
-    test: str = '[ "$(cat /app/hello.txt)" = hi ] && echo 1 > $R || echo 0 > $R; echo checked',
-    toml: Mapping[str, str] | None = None,
-) -> Path:
-    """A tiny Harbor task; `$R` is the reward file."""
-    (path / "environment").mkdir(parents=True)
-    (path / "tests").mkdir()
-    (path / "instruction.md").write_text(instruction + "\n")
-    (path / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
-    (path / "tests" / "test.sh").write_text(f"#!/bin/bash\nR=/logs/verifier/reward.txt\n{test}\n")
-    lines = ['schema_version = "1.4"', "[agent]", "timeout_sec = 60.0"]
-    lines += ["[verifier]", "timeout_sec = 20.0", "[environment]", 'workdir = "/app"']
-    (path / "task.toml").write_text("\n".join(lines) + "\n")
-    return path
 
 
 def make_spec(name: str, task: Path, folder: Path, **changes: Any) -> TrialSpec:
@@ -230,8 +206,7 @@ def make_spec(name: str, task: Path, folder: Path, **changes: Any) -> TrialSpec:
 
 
 def changed(spec: TrialSpec, **changes: Any) -> TrialSpec:
-    fields = {name: getattr(spec, name) for name in TrialSpec.__dataclass_fields__}
-    return TrialSpec(**{**fields, **changes})
+    return replace(spec, **changes)
 
 
 def boxes(worker: int | None = None) -> list[psutil.Process]:

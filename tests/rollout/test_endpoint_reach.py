@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -12,8 +13,12 @@ from harbor.models.task.config import NetworkMode, NetworkPolicy
 
 from tbtui.endpoint.server import ModelEndpoint
 from tbtui.rollout.environments.base import SandboxStartError
-from tbtui.rollout.reach import Reach
+from tbtui.rollout.environments.choose import DOCKER_IMPORT_PATH
+from tbtui.rollout.messages import EndpointSpec, EnvironmentSpec
+from tbtui.rollout.reach import Reach, reach_from
 from tests.endpoint.served import Scripted
+
+pytestmark = pytest.mark.uid
 
 
 def on_loopback(way: Literal["gateway", "public"]) -> Reach:
@@ -45,9 +50,20 @@ async def test_whose_secret_is_taken(way: Literal["gateway", "public"], others: 
         await endpoint.close()
 
 
+async def test_containers_in_a_virtual_machine_are_led_to_this_hosts_loopback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    reach = await reach_from(EnvironmentSpec("docker", DOCKER_IMPORT_PATH), EndpointSpec())
+    host, port = reach.host_socket.getsockname()
+    assert (reach.url, host) == (f"http://host.docker.internal:{port}", "127.0.0.1")
+    assert reach.way == "gateway"
+    await reach.close()
+
+
 async def test_no_way_leads_out_of_a_container_without_a_network() -> None:
     endpoint, reach = ModelEndpoint(), on_loopback("gateway")
-    with pytest.raises(SandboxStartError, match="only root can reach the model endpoint"):
+    with pytest.raises(SandboxStartError, match="the container has no network, and"):
         await reach.open(endpoint, container(NetworkMode.NO_NETWORK))
     await reach.close()
     await endpoint.close()

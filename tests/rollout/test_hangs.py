@@ -21,18 +21,21 @@ from tbtui.rollout.messages import (
 from tbtui.rollout.outcome import decide
 from tests.rollout.hanging import HANGING
 from tests.rollout.in_process import Here
-from tests.rollout.scripted import DONE, HELLO, act, make_spec, make_task
+from tests.rollout.scripted import DONE, HELLO, act, make_spec
+from tests.tasks import make_task
 
 pytestmark = pytest.mark.slow
 
 with litellm_deferred():
-    from tbtui.rollout import control, session, terminus
+    from tbtui.rollout import control, ending, session
 
 
 def hanging_spec(folder: Path, **kwargs: Any) -> TrialSpec:
     task = make_task(folder / "task")
     toml = (task / "task.toml").read_text().replace("timeout_sec = 20.0", "timeout_sec = 1.0")
-    toml = toml.replace("[environment]", "[environment]\nbuild_timeout_sec = 1.0")
+    # Only where the start hangs is its limit waited for: a loaded machine may take a while.
+    build_sec = 1.0 if kwargs.get("hang") == "start" else 20.0
+    toml = toml.replace("[environment]", f"[environment]\nbuild_timeout_sec = {build_sec}")
     (task / "task.toml").write_text(toml)
     changes = kwargs.pop("changes", {})
     environment = EnvironmentSpec(None, HANGING, kwargs)
@@ -42,7 +45,7 @@ def hanging_spec(folder: Path, **kwargs: Any) -> TrialSpec:
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     # Long enough for a loaded machine to do in time what does not hang.
-    monkeypatch.setattr(terminus, "PROBE_SEC", 1)
+    monkeypatch.setattr(ending, "PROBE_SEC", 1)
     monkeypatch.setattr(session, "EXEC_SEC", 1.0)
     monkeypatch.setattr(control, "ANSWER_SEC", 1.0)
 

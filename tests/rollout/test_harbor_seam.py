@@ -24,14 +24,11 @@ def seam() -> ModuleType:
     return seam
 
 
-@pytest.fixture(scope="module", params=["json", "xml"])
-def parser(request: pytest.FixtureRequest, seam: ModuleType) -> GuardedParser:
-    from harbor.agents.terminus_2 import terminus_json_plain_parser as json_parser
-    from harbor.agents.terminus_2 import terminus_xml_plain_parser as xml_parser
+@pytest.fixture(scope="module")
+def parser(seam: ModuleType) -> GuardedParser:
+    from harbor.agents.terminus_2.terminus_json_plain_parser import TerminusJSONPlainParser
 
-    if request.param == "json":
-        return GuardedParser(json_parser.TerminusJSONPlainParser())
-    return GuardedParser(xml_parser.TerminusXMLPlainParser())
+    return GuardedParser(TerminusJSONPlainParser())
 
 
 def test_the_installed_harbor_fits(seam: ModuleType) -> None:
@@ -71,20 +68,14 @@ def a_command(**fields: Any) -> str:
 
 
 @pytest.mark.parametrize("duration", ["NaN", "Infinity", "-Infinity", "-5", "1e400"])
-def test_durations_are_finite(seam: ModuleType, duration: str) -> None:
-    from harbor.agents.terminus_2.terminus_json_plain_parser import TerminusJSONPlainParser
-
-    parser = GuardedParser(TerminusJSONPlainParser())
+def test_durations_are_finite(parser: GuardedParser, duration: str) -> None:
     result = parser.parse_response(a_command(keystrokes='"x"', duration=duration))
     assert result.error == ""
     assert math.isfinite(result.commands[0].duration)
     assert result.commands[0].duration >= 0
 
 
-def test_what_cannot_be_typed_is_left_out_and_told(seam: ModuleType) -> None:
-    from harbor.agents.terminus_2.terminus_json_plain_parser import TerminusJSONPlainParser
-
-    parser = GuardedParser(TerminusJSONPlainParser())
+def test_what_cannot_be_typed_is_left_out_and_told(parser: GuardedParser) -> None:
     result = parser.parse_response(a_command(keystrokes=r'"a\u0000b\ud800\n"', duration="0"))
     assert result.commands[0].keystrokes == "ab?\n"
     assert "Command 1" in result.warning

@@ -1,7 +1,7 @@
-"""The other Harbor that pyproject.toml allows, in an environment made for it and thrown away.
+"""The oldest Harbor that pyproject.toml allows, in an environment made for it and thrown away.
 
-Downloads packages, so it is only run when asked for: TBTUI_OTHER_HARBOR=1, or the path of a wheel
-where the package index lacks that version.
+Downloads packages, so it is only run when asked for: TBTUI_OTHER_HARBOR=1, another version than
+the oldest (TBTUI_OTHER_HARBOR=0.25), or the path of a wheel where the package index lacks it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 ASKED = os.environ.get("TBTUI_OTHER_HARBOR", "")
 SUITE = [
     "tests/catalog/test_harbor_agreement.py",
+    "tests/rollout/test_agent_table.py",
     "tests/rollout/test_harbor_seam.py",
     "tests/rollout/test_real_trials.py",
     "tests/rollout/environments/test_preflight.py",
@@ -34,35 +36,46 @@ pytestmark = [
 
 
 def test_the_other_harbor(tmp_path: Path) -> None:
-    here = importlib.metadata.version("harbor")
-    other = "0.25" if here.startswith("0.24.") else "0.24"
-    python = make_environment(tmp_path, ASKED if ASKED.endswith(".whl") else f"harbor=={other}.*")
-    version = "import importlib.metadata as m; print(m.version('harbor'))"
-    assert run(python, "-c", version).stdout.startswith(f"{other}.")
+    other = oldest() if ASKED == "1" else ASKED
+    python = make_environment(tmp_path, other if other.endswith(".whl") else f"harbor=={other}.*")
+    version = run(python, "-c", "import importlib.metadata as m; print(m.version('harbor'))").stdout
+    assert version.strip() != importlib.metadata.version("harbor")
+    assert version.strip() in Requirement(harbor()).specifier
     result = run(python, "-m", "pytest", "-p", "no:cacheprovider", *SUITE)
     assert result.returncode == 0, result.stdout[-8000:]
 
 
-def make_environment(folder: Path, harbor: str) -> Path:
+def harbor() -> str:
+    """What pyproject.toml says of it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return next(each for each in project["dependencies"] if each.startswith("harbor"))
+
+
+def oldest() -> str:
+    bounds = {each.operator: each.version for each in Requirement(harbor()).specifier}
+    return bounds[">="]
+
+
+def make_environment(folder: Path, wanted: str) -> Path:
     uv = shutil.which("uv")
     if uv is None:
         pytest.skip("uv is not installed")
     python = folder / "other" / "bin" / "python"
     dev = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
-    # Harbor 0.25 wants the certificates of a certain day, which not every index has got yet.
+    # Harbor from 0.25 on wants the certificates of a certain day, which not every index has.
     overrides = folder / "overrides.txt"
     overrides.write_text("certifi\n")
     for arguments in (
         ["venv", "--python", sys.executable, str(python.parents[1])],
         [
             *("pip", "install", "--python", str(python), "--override", str(overrides)),
-            *("--editable", str(ROOT), harbor),
+            *("--editable", str(ROOT), wanted),
             *(package for package in dev if package.startswith(("pytest", "hypothesis"))),
         ],
     ):
         made = subprocess.run([uv, *arguments], capture_output=True, text=True, check=False)
         if "No solution found" in made.stderr:
-            pytest.skip(f"this package index has no {harbor} that can be installed")
+            pytest.skip(f"this package index has no {wanted} that can be installed")
         assert made.returncode == 0, made.stderr
     return python
 

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.journal.events import TrialPhase
 from tbtui.rollout.budget import Budget, MachineStarvedError, Starvation
 from tbtui.rollout.environments.base import SandboxLostError
 from tbtui.rollout.environments.cgroups import CgroupHost, find_cgroups
-from tbtui.rollout.messages import SampleWanted
+from tbtui.rollout.messages import PhaseEntered, SampleWanted
 from tbtui.rollout.outcome import decide
-from tests.rollout.scripted import ScriptedEngine, act, make_spec, make_task
+from tests.rollout.scripted import ScriptedEngine, act, make_spec
+from tests.tasks import make_task
 
 STAT = "cpu  {user} 0 0 {idle} 0 0 0 {stolen} 0 0\n"
 
@@ -61,17 +63,23 @@ def _crowd() -> Iterator[None]:
 
 
 def _starve(trial: str, host: CgroupHost) -> None:
-    """Leaves a trial's box next to nothing of a machine that others crowd.
+    """Leaves a trial's box little of a machine that others crowd.
 
     Not by a quota: to wait for one's own limit is not to wait for others, and kernels from 6.18 on
     don't count it.
     """
     (group,) = host.parents["cpu"].glob(f"tbtui-{trial}*")
-    name, least = ("cpu.weight", "1") if host.kind == "v2" else ("cpu.shares", "2")
-    (group / name).write_text(least)
+    name, little = ("cpu.weight", "1") if host.kind == "v2" else ("cpu.shares", "2")
+    (group / name).write_text(little)
 
 
+def _is_teardown(entered: PhaseEntered) -> bool:
+    return entered.phase is TrialPhase.TEARDOWN
+
+
+@pytest.mark.starves
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.skipif("cpu" not in find_cgroups().parents, reason="no control groups")
 async def test_a_time_out_on_a_starved_machine_is_none(tmp_path: Path) -> None:
     engine = ScriptedEngine(tmp_path / "logs")
@@ -82,8 +90,9 @@ async def test_a_time_out_on_a_starved_machine_is_none(tmp_path: Path) -> None:
         engine.start(spec, [act("sleep 0.2\n", duration=0.2)])
         await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn > 1)
         await asyncio.to_thread(_starve, spec.trial, find_cgroups())
-        with _crowd():
-            facts = await engine.facts(spec.trial)
+        with _crowd():  # until its agent's end: nothing bounds how long the rest takes beside it
+            await engine.wait_for(spec.trial, PhaseEntered, _is_teardown)
+        facts = await engine.facts(spec.trial)
         decision = decide(facts)
         assert (decision.outcome, decision.reward) == ("sandbox_lost", None), decision
         # Kept from the CPU for long enough, the box itself is late with its answers.

@@ -123,7 +123,7 @@ async def test_pause_and_stop_between_the_steps(
     engine.start(spec, script)
     wanted = await withheld(engine, spec, step)
     engine.pool.control(spec.trial, "pause")
-    engine.pool.reply(Completion(wanted.request, SUMMARISED[number], False, 900, 4))
+    engine.pool.reply(Completion(wanted.request, wanted.trial, SUMMARISED[number], False, 900, 4))
     await engine.wait_for(spec.trial, PauseEntered)
     assert asked(engine, spec)[-1] == (step, 2)
     if number == 1:
@@ -142,9 +142,7 @@ async def test_pause_and_stop_between_the_steps(
 @pytest.mark.parametrize(
     ("answer", "finish", "outcome"),
     [
-        pytest.param(
-            *(Silence(), "provider_error", Outcome.PROVIDER_ERROR), marks=pytest.mark.slow
-        ),
+        pytest.param(*(Silence(), "too_slow", Outcome.TOO_SLOW), marks=pytest.mark.slow),
         (Fail("provider_error"), "provider_error", Outcome.PROVIDER_ERROR),
     ],
 )
@@ -219,6 +217,8 @@ async def test_a_context_that_a_summary_does_not_empty(
     facts = await engine.run(spec, [HELLO, overflow, *SUMMARISED, overflow])
     assert (facts.finish, facts.turns, facts.verdict) == ("context_overflow", 1, 1.0)
     assert understood(engine, spec) == [1]
+    summaries = [(step, 1) for step in STEPS]
+    assert asked(engine, spec) == [("turn", 1), ("turn", 2), *summaries, ("turn", 2)]
     assert decide(facts).outcome is Outcome.CONTEXT_OVERFLOW
     # Two full contexts with something in between are another matter.
     again = changed(spec, trial=f"{spec.trial}-again")

@@ -30,12 +30,12 @@ from tests.rollout.scripted import (
     act,
     boxes,
     changed,
-    eventually,
     make_spec,
-    make_task,
 )
+from tests.tasks import make_task
+from tests.waiting import until
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.uid]
 
 TICKING = act("while :; do echo tick; sleep 0.02; done\n", duration=1.0)
 
@@ -45,11 +45,11 @@ async def acting(engine: ScriptedEngine, spec: TrialSpec) -> None:
 
 
 def pane(spec: TrialSpec) -> Path:
-    return spec.trials_dir / spec.trial / "agent" / "terminus_2.pane"
+    return spec.trials_dir / spec.trial / "agent" / "terminal.pane"
 
 
 async def ticking(spec: TrialSpec) -> None:
-    await eventually(lambda: pane(spec).exists() and b"tick\r\ntick" in pane(spec).read_bytes())
+    await until(lambda: pane(spec).exists() and b"tick\r\ntick" in pane(spec).read_bytes())
 
 
 def running(engine: ScriptedEngine) -> int:
@@ -95,8 +95,8 @@ async def test_freeze_while_the_model_is_asked(engine: ScriptedEngine, spec: Tri
     engine.pool.control(spec.trial, "freeze")
     assert (await engine.wait_for(spec.trial, PauseEntered)).frozen
     # The box of the trial before may still be coming down.
-    await eventually(lambda: running(engine) <= 2)
-    engine.pool.reply(Completion(wanted.request, act("echo more\n"), False, 1, 1))
+    await until(lambda: running(engine) <= 2)
+    engine.pool.reply(Completion(wanted.request, wanted.trial, act("echo more\n"), False, 1, 1))
     await asyncio.sleep(0.3)
     seen = engine.seen[spec.trial]
     assert len(seen.of(TurnSeen)) == 1  # the answer waits
@@ -108,31 +108,24 @@ async def test_freeze_while_the_model_is_asked(engine: ScriptedEngine, spec: Tri
     assert facts.seconds.paused >= 0.3
 
 
-async def test_a_paused_trial_can_be_frozen(engine: ScriptedEngine, spec: TrialSpec) -> None:
+@pytest.mark.parametrize("paused", [True, False], ids=["paused", "before it acts"])
+async def test_a_trial_is_frozen_between_turns(
+    engine: ScriptedEngine, spec: TrialSpec, paused: bool
+) -> None:
     engine.start(spec, [HELLO, DONE, DONE])
-    await engine.wait_for(spec.trial, SampleWanted)
-    engine.pool.control(spec.trial, "pause")
-    await engine.wait_for(spec.trial, PauseEntered, lambda m: not m.frozen)
+    if paused:
+        await engine.wait_for(spec.trial, SampleWanted)
+        engine.pool.control(spec.trial, "pause")
+        await engine.wait_for(spec.trial, PauseEntered, lambda m: not m.frozen)
     engine.pool.control(spec.trial, "freeze")
     await engine.wait_for(spec.trial, PauseEntered, lambda m: m.frozen)
+    assert bool(engine.seen[spec.trial].of(SampleWanted)) == paused
     # The box of the trial before may still be coming down.
-    await eventually(lambda: running(engine) <= 2)
+    await until(lambda: running(engine) <= 2)
     engine.pool.control(spec.trial, "resume")
     facts = await engine.facts(spec.trial)
     assert (facts.finish, facts.verdict) == ("completed", 1.0)
     assert len(engine.seen[spec.trial].of(PauseLeft)) == 1
-
-
-async def test_a_freeze_before_the_agent_acts(engine: ScriptedEngine, spec: TrialSpec) -> None:
-    engine.start(spec, [HELLO, DONE, DONE])
-    engine.pool.control(spec.trial, "freeze")
-    await engine.wait_for(spec.trial, PauseEntered, lambda m: m.frozen)
-    assert not engine.seen[spec.trial].of(SampleWanted)
-    # The box of the trial before may still be coming down.
-    await eventually(lambda: running(engine) <= 2)
-    engine.pool.control(spec.trial, "resume")
-    facts = await engine.facts(spec.trial)
-    assert (facts.finish, facts.verdict) == ("completed", 1.0)
 
 
 async def test_a_verification_is_not_held(
@@ -141,12 +134,13 @@ async def test_a_verification_is_not_held(
     slow = make_task(tmp_path / "slow", test="sleep 0.5; echo 1 > $R")
     engine.start(changed(spec, task_dir=slow), [DONE])
     await engine.wait_for(spec.trial, PhaseEntered, lambda m: m.phase is TrialPhase.VERIFYING)
-    engine.pool.control(spec.trial, "freeze")
-    engine.pool.control(spec.trial, "pause")
+    verbs: list[ControlVerb] = ["freeze", "pause", "take_over"]
+    for verb in verbs:
+        engine.pool.control(spec.trial, verb, "ada")
     facts = await engine.facts(spec.trial)
     assert facts.verdict == 1.0
     refused = engine.seen[spec.trial].of(ControlRefused)
-    assert [message.verb for message in refused] == ["freeze", "pause"]
+    assert [message.verb for message in refused] == verbs
     assert "verified" in refused[0].reason
     assert all(message.past_holding for message in refused)
     assert not engine.seen[spec.trial].of(PauseEntered)
@@ -159,7 +153,7 @@ async def test_the_end_of_a_frozen_trial(
     script = [act("echo hi > /app/hello.txt; sleep 600\n", duration=60)]
     engine.start(spec, script)
     await acting(engine, spec)
-    await eventually(lambda: pane(spec).exists() and b"sleep 600\r\n" in pane(spec).read_bytes())
+    await until(lambda: pane(spec).exists() and b"sleep 600\r\n" in pane(spec).read_bytes())
     engine.pool.control(spec.trial, "freeze")
     await engine.wait_for(spec.trial, PauseEntered)
     engine.pool.control(spec.trial, verb)
@@ -175,7 +169,7 @@ async def test_a_long_command_does_not_delay_a_stop(
 ) -> None:
     engine.start(spec, [act("echo hi > /app/hello.txt; sleep 600\n", duration=60)])
     await acting(engine, spec)
-    await eventually(lambda: pane(spec).exists() and b"sleep 600\r\n" in pane(spec).read_bytes())
+    await until(lambda: pane(spec).exists() and b"sleep 600\r\n" in pane(spec).read_bytes())
     engine.pool.control(spec.trial, verb)
     facts = await engine.facts(spec.trial)
     assert facts.seconds.commands < 30
@@ -205,5 +199,26 @@ async def test_the_parts_of_the_time_add_up(
     wall = loop.time() - began
     seconds = (await engine.facts(spec.trial)).seconds.by_phase()
     assert sum(seconds.values()) == pytest.approx(wall, abs=0.05)
-    assert seconds.pop("queue") == 0
+    assert seconds.pop("queue") == seconds.pop("delayed") == 0
     assert min(seconds.values()) > 0
+
+
+async def test_a_trial_of_the_oracles_can_be_frozen_and_not_paused(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """Harbor's oracle has no turns."""
+    task = make_task(tmp_path / "endless")
+    (task / "solution").mkdir()
+    (task / "solution" / "solve.sh").write_text("#!/bin/bash\nsleep 600\n")
+    spec = make_spec("oracle", task, tmp_path, agent="oracle")
+    engine.start(spec, [DONE])
+    await acting(engine, spec)
+    verbs: tuple[ControlVerb, ...] = ("pause", "take_over", "freeze")
+    for verb in verbs:
+        engine.pool.control(spec.trial, verb, "ada")
+    await engine.wait_for(spec.trial, PauseEntered)
+    refused = engine.seen[spec.trial].of(ControlRefused)
+    assert [each.verb for each in refused] == ["pause", "take_over"]
+    assert "(oracle) has no turns" in refused[0].reason
+    engine.pool.control(spec.trial, "stop")
+    assert (await engine.facts(spec.trial)).finish == "stopped"

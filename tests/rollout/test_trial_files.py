@@ -10,7 +10,9 @@ import pytest
 from tbtui.journal.events import Outcome
 from tbtui.rollout.disk import MAX_FILE_BYTES, MAX_TRIAL_BYTES, MAX_TRIAL_FILES, tidy
 from tbtui.rollout.messages import Keep, TrialSpec
-from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, act, changed
+from tests.rollout.in_process import Here
+from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, act, changed, make_spec
+from tests.tasks import make_task
 
 
 def names(folder: Path) -> set[str]:
@@ -24,7 +26,7 @@ def some_trial(folder: Path) -> Path:
         "recording.cast",
         "trial.log",
         "agent/trajectory.json",
-        "agent/terminus_2.pane",
+        "agent/terminal.pane",
         "verifier/reward.txt",
         "verifier/test-stdout.txt",
         "verifier/coverage.xml",
@@ -117,6 +119,7 @@ def test_names_that_are_kept_protect_nothing_elsewhere(tmp_path: Path) -> None:
     assert names(folder) == RESULTS
 
 
+@pytest.mark.starves
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_gigabyte_of_output(engine: ScriptedEngine, spec: TrialSpec) -> None:
@@ -161,3 +164,22 @@ async def test_harbors_viewer_reads_it(engine: ScriptedEngine, spec: TrialSpec) 
     text = (spec.trials_dir / spec.trial / "agent" / "trajectory.json").read_text()
     trajectory = Trajectory.model_validate_json(text)
     assert [step.source for step in trajectory.steps] == ["user", *["agent"] * 4]
+
+
+@pytest.mark.slow
+async def test_no_digest_of_a_task_reads_what_lies_outside(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "again").symlink_to(outside)
+    task = make_task(tmp_path / "task")
+    (task / "environment" / "directory").symlink_to(outside)
+    (task / "environment" / "file").symlink_to(outside / "file")
+    digests: list[tuple[str, str]] = []
+    for text in "12":
+        (outside / "file").write_text(text)
+        spec = make_spec(text, task, tmp_path, agent="untouched")
+        assert (await Here(spec, []).facts()).verdict == 0.0
+        folder = spec.trials_dir / spec.trial
+        result, lock = (json.loads((folder / f"{n}.json").read_text()) for n in ("result", "lock"))
+        digests.append((result["task_checksum"], lock["task"]["digest"]))
+    assert digests[0] == digests[1]

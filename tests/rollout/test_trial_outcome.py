@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbtui.journal.events import Outcome, PhaseSeconds
-from tbtui.rollout.messages import FailedPhase, FinishReason, TrialFacts
+from tbtui.outcomes import UNSCORED
+from tbtui.rollout.messages import FailedPhase, FinishReason, TrialFacts, VerdictCheck
 from tbtui.rollout.outcome import decide, lost_with_worker
 
 FINISHES: tuple[FinishReason, ...] = get_args(FinishReason)
@@ -40,8 +41,29 @@ TORN_DOWN_BADLY = {"exception_type": "OSError", "failed_phase": "teardown"}
 CUT = {"last_parse_error": "cut at 512 tokens", "last_truncated": True}
 NO_SANDBOX = {"exception_type": "X", "failed_phase": "environment"}
 BROKEN_AGENT = {"exception_type": "NoCallsError", "failed_phase": "agent"}
-USED_UP = {"used_up": "all of its disk", "failed_phase": "verifier"}
+USED_UP = {"damage": "used up all of its disk", "failed_phase": "verifier"}
 STARVED = {"exception_type": "MachineStarvedError"}
+UNCLEAN: dict[FinishReason, Outcome] = {
+    "max_turns": Outcome.AGENT_TIMEOUT,
+    "budget": Outcome.AGENT_TIMEOUT,
+    "deadline": Outcome.AGENT_TIMEOUT,
+    "output_truncated": Outcome.OUTPUT_TRUNCATED,
+    "context_overflow": Outcome.CONTEXT_OVERFLOW,
+    "terminal_ended": Outcome.FAILED,
+}
+UNSCORABLE = VerdictCheck(
+    works=False,
+    evidence="its tests fail",
+    control="oracle",
+    unusable="solution",
+    solution_fails=True,
+)
+SOUND = VerdictCheck(works=True, evidence="", control="oracle")
+BROKE_IT = {
+    "failed_phase": "verifier",
+    "within_sandbox": True,
+    "verdict_check": VerdictCheck(works=True, evidence="killed", control="untouched"),
+}
 
 TABLE: list[tuple[FinishReason, float | None, dict[str, Any], Outcome, float | None]] = [
     ("completed", 1.0, {}, Outcome.SOLVED, 1.0),
@@ -66,6 +88,17 @@ TABLE: list[tuple[FinishReason, float | None, dict[str, Any], Outcome, float | N
     ("context_overflow", None, {}, Outcome.VERIFIER_ERROR, None),
     ("context_overflow", 0.0, {"last_truncated": True}, Outcome.OUTPUT_TRUNCATED, 0.0),
     ("terminal_ended", 1.0, {}, Outcome.FAILED, 0.0),
+    ("program_failed", 1.0, {}, Outcome.FAILED, 0.0),
+    ("completed", -1.0, {}, Outcome.FAILED, -1.0),
+    *((finish, -1.0, {}, outcome, -1.0) for finish, outcome in UNCLEAN.items()),
+    *(
+        (finish, 0.0, {"verdict_check": UNSCORABLE}, Outcome.VERIFIER_ERROR, None)
+        for finish in ("completed", *UNCLEAN)
+    ),
+    *((finish, 0.0, {"verdict_check": SOUND}, outcome, 0.0) for finish, outcome in UNCLEAN.items()),
+    ("completed", None, {**USED_UP, "untouched_verdict": -1.0}, Outcome.FAILED, -1.0),
+    ("completed", None, {**USED_UP, "untouched_verdict": 0.5}, Outcome.FAILED, 0.0),
+    ("completed", None, {**BROKE_IT, "untouched_verdict": -2.0}, Outcome.FAILED, -2.0),
     ("stopped", 1.0, {}, Outcome.CANCELLED, None),
     ("stopped", None, {}, Outcome.CANCELLED, None),
     ("deadline", 1.0, {}, Outcome.AGENT_TIMEOUT, 0.0),
@@ -74,6 +107,9 @@ TABLE: list[tuple[FinishReason, float | None, dict[str, Any], Outcome, float | N
     ("cancelled", None, {}, Outcome.CANCELLED, None),
     ("parted", None, {}, Outcome.CANCELLED, None),
     ("provider_error", None, {}, Outcome.PROVIDER_ERROR, None),
+    ("refused", None, {}, Outcome.REFUSED, None),
+    ("refused", 1.0, {}, Outcome.REFUSED, None),
+    ("too_slow", None, {}, Outcome.TOO_SLOW, None),
     ("sandbox_lost", None, {}, Outcome.SANDBOX_LOST, None),
     ("not_run", None, NO_SANDBOX, Outcome.SETUP_ERROR, None),
     ("no_calls", None, BROKEN_AGENT, Outcome.AGENT_ERROR, None),
@@ -156,7 +192,8 @@ def test_no_reward_is_invented(given_facts: TrialFacts) -> None:
         assert decision.verdict is not None
         assert decision.outcome in POLICYS_DOING
         assert math.isfinite(decision.reward)
-        assert decision.reward == (decision.verdict if given_facts.finish == "completed" else 0.0)
+        clean = given_facts.finish == "completed"
+        assert decision.reward == (decision.verdict if clean else min(0.0, decision.verdict))
     assert decision.outcome.infrastructure <= (decision.reward is None)
     assert (decision.outcome is Outcome.CANCELLED) == (
         given_facts.finish in ("stopped", "cancelled", "parted")
@@ -169,7 +206,7 @@ def test_a_missing_verdict_is_never_a_reward(given_facts: TrialFacts) -> None:
     if verdict is None or not math.isfinite(verdict):
         decision = decide(given_facts)
         assert (decision.verdict, decision.reward) == (None, None)
-        assert decision.outcome.infrastructure or decision.outcome is Outcome.CANCELLED
+        assert decision.outcome in UNSCORED
 
 
 @given(any_facts)

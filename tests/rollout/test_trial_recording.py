@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tbtui.rollout.recording import Recorder, Recording
-from tests.rollout.scripted import eventually
+from tests.waiting import until
 
 
 class Clock:
@@ -28,7 +28,7 @@ class Tape:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.clock = Clock()
-        self.pane = folder / "terminus_2.pane"
+        self.pane = folder / "terminal.pane"
         self.cast = folder / "recording.cast"
         self.recording = Recording(
             self.pane, self.cast, width=160, height=40, clock=self.clock, **options
@@ -145,7 +145,7 @@ async def test_one_task_follows_all(tmp_path: Path) -> None:
         tapes.append(Tape(folder))
         recorder.add(tapes[-1].recording)
         tapes[-1].pane.write_bytes(f"trial {number}".encode())
-    await eventually(lambda: all(len(tape.lines) == 2 for tape in tapes))
+    await until(lambda: all(len(tape.lines) == 2 for tape in tapes))
     for tape in tapes:
         with tape.pane.open("ab") as file:
             file.write(b", the end")
@@ -163,7 +163,7 @@ async def test_a_full_disk_costs_one_recording(tmp_path: Path) -> None:
     for tape in (good, bad):
         recorder.add(tape.recording)
         tape.pane.write_bytes(b"hello")
-    await eventually(lambda: full.closed and len(good.lines) == 2)
+    await until(lambda: full.closed and len(good.lines) == 2)
     recorder.finish(bad.recording)
     recorder.finish(good.recording)
     ticking.cancel()

@@ -16,10 +16,11 @@ from tbtui.rollout.messages import EnvironmentSpec, KeysTyped, TakenOver, TypeKe
 from tbtui.rollout.outcome import decide
 from tests.rollout.hanging import HANGING
 from tests.rollout.in_process import Here
-from tests.rollout.scripted import DONE, make_spec, make_task
+from tests.rollout.scripted import DONE, make_spec
+from tests.tasks import make_task
 
 with litellm_deferred():
-    from tbtui.rollout import terminus
+    from tbtui.rollout import ending
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,7 @@ async def test_a_terminal_that_hangs_holds_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keyboard, "ANSWER_SEC", 0.5)
-    monkeypatch.setattr(terminus, "PROBE_SEC", 1)
+    monkeypatch.setattr(ending, "PROBE_SEC", 1)
     monkeypatch.setattr(session, "EXEC_SEC", 1.0)
     hangs = {"hang": "exec", "at": "send-keys -t terminus-2 -l"}
     here = await taken(tmp_path, EnvironmentSpec(None, HANGING, hangs))

@@ -11,26 +11,20 @@ import pytest
 from tbtui.journal.commands import Typed
 from tbtui.journal.events import Outcome
 from tbtui.rollout.messages import (
-    ControlRefused,
+    Demonstrated,
     GivenBack,
     KeysTyped,
     PauseEntered,
     PauseLeft,
     SampleWanted,
     TakenOver,
+    TrialFacts,
     TrialSpec,
     TypeKeys,
 )
 from tbtui.rollout.outcome import decide
-from tests.rollout.scripted import (
-    DONE,
-    ScriptedEngine,
-    Silence,
-    act,
-    eventually,
-    make_spec,
-    make_task,
-)
+from tests.rollout.scripted import DONE, Answer, ScriptedEngine, Seen, Silence, act
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -52,9 +46,13 @@ class Hands:
         self.engine, self.spec = engine, spec
         self._count = 0
 
-    async def take(self) -> None:
+    async def take(self, *script: Answer) -> Seen:
+        """Take the trial over; with a script it is begun first. What is seen of it."""
+        if script:
+            self.engine.start(self.spec, script)
         self.engine.pool.control(self.spec.trial, "take_over", "ada")
         await self.engine.wait_for(self.spec.trial, TakenOver)
+        return self.engine.seen[self.spec.trial]
 
     async def type(self, *parts: Typed) -> KeysTyped:
         self._count += 1
@@ -68,11 +66,13 @@ class Hands:
         """The recorded output, once it has that."""
         cast = self.spec.trials_dir / self.spec.trial / "recording.cast"
 
-        await eventually(lambda: output(cast).count(words) >= times)
+        await until(lambda: output(cast).count(words) >= times)
         return output(cast)
 
-    def give_back(self) -> None:
+    async def give_back(self) -> TrialFacts:
+        """Let it go on to its end."""
         self.engine.pool.control(self.spec.trial, "resume")
+        return await self.engine.facts(self.spec.trial)
 
 
 def lines(cast: Path) -> list[tuple[float, str, str]]:
@@ -91,16 +91,11 @@ def hands(engine: ScriptedEngine, spec: TrialSpec) -> Hands:
     return Hands(engine, spec)
 
 
-async def test_a_person_solves_it_and_the_agent_sees_that(
-    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
-) -> None:
-    engine.start(spec, [act("cd /tmp\n"), DONE])
-    await hands.take()
-    seen = engine.seen[spec.trial]
+async def test_a_person_solves_it_and_the_agent_sees_that(hands: Hands) -> None:
+    seen = await hands.take(act("cd /tmp\n"), DONE)
     assert len(seen.of(PauseEntered)) == 1
     assert not (await hands.type(text("echo hi > /app/hello.txt"), ENTER)).error
-    hands.give_back()
-    facts = await engine.facts(spec.trial)
+    facts = await hands.give_back()
 
     assert (facts.finish, facts.verdict, facts.human_touched) == ("completed", 1.0, True)
     decision = decide(facts)
@@ -113,6 +108,15 @@ async def test_a_person_solves_it_and_the_agent_sees_that(
     assert "echo hi > /app/hello.txt" in told
     # Nothing that the policy was told is ever told differently afterwards.
     assert later.messages[0].content == told
+    # What stood in the place of an answer, with what the agent was asked then.
+    (shown,) = seen.of(Demonstrated)
+    assert (shown.turn, [part.text for part in shown.typed]) == (
+        1,
+        ["echo hi > /app/hello.txt", "Enter"],
+    )
+    (prompt,) = shown.messages
+    assert told.startswith(prompt.content)
+    assert "a person has typed" not in prompt.content
     order = [
         type(m)
         for m in seen.messages
@@ -120,7 +124,7 @@ async def test_a_person_solves_it_and_the_agent_sees_that(
     ]
     assert order == [TakenOver, KeysTyped, GivenBack, PauseLeft]
 
-    folder = spec.trials_dir / spec.trial
+    folder = hands.spec.trials_dir / hands.spec.trial
     beside = [(kind, data) for _, kind, data in lines(folder / "recording.cast") if kind != "o"]
     assert beside == [
         ("m", "taken over by ada"),
@@ -133,26 +137,37 @@ async def test_a_person_solves_it_and_the_agent_sees_that(
     assert "a person has typed" in steps[1]["message"]
 
 
-async def test_who_types_nothing_has_touched_nothing(
-    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
-) -> None:
-    engine.start(spec, [act("echo hi > /app/hello.txt\n"), DONE])
-    await hands.take()
-    hands.give_back()
-    facts = await engine.facts(spec.trial)
+async def test_who_types_nothing_has_touched_nothing(hands: Hands) -> None:
+    seen = await hands.take(act("echo hi > /app/hello.txt\n"), DONE)
+    facts = await hands.give_back()
     assert (facts.human_touched, decide(facts).outcome) == (False, Outcome.SOLVED)
-    assert "a person" not in engine.seen[spec.trial].of(SampleWanted)[0].messages[-1].content
+    assert "a person" not in seen.of(SampleWanted)[0].messages[-1].content
+    assert not seen.of(Demonstrated)
 
 
-async def test_every_kind_of_key_arrives_in_order(
+async def test_each_time_in_its_own_place(
     engine: ScriptedEngine, spec: TrialSpec, hands: Hands
 ) -> None:
-    engine.start(spec, [DONE])
-    await hands.take()
+    seen = await hands.take(act("cd /tmp\n"), act("pwd\n"), DONE, DONE)
+    await hands.type(text("true"), ENTER)
+    engine.pool.control(spec.trial, "resume")
+    await engine.until(lambda: seen.of(SampleWanted) or None)
+    engine.pool.control(spec.trial, "take_over", "ada")
+    await engine.until(lambda: seen.of(TakenOver)[1:] or None)
+    await hands.type(text("echo hi > /app/hello.txt"), key("Enter"))
+    await hands.give_back()
+    first, second = seen.of(Demonstrated)
+    assert first.turn < second.turn
+    assert [m.role for m in second.messages][-3:] == ["user", "assistant", "user"]
+    assert [part.text for part in second.typed] == ["echo hi > /app/hello.txt", "Enter"]
+
+
+async def test_every_kind_of_key_arrives_in_order(hands: Hands) -> None:
+    await hands.take(DONE)
     await hands.type(text("cat > /tmp/typed"), ENTER)
     numbers = [f"{number:03d};" for number in range(200)]
     for number in numbers[:-1]:
-        hands.engine.pool.type_keys(TypeKeys(spec.trial, "", (text(number),)))
+        hands.engine.pool.type_keys(TypeKeys(hands.spec.trial, "", (text(number),)))
     await hands.type(text(numbers[-1]), ENTER, key("C-d"))
     await hands.type(text("tr -d '\\n' < /tmp/typed | md5sum; echo =$((6*7))"), ENTER)
     digest = hashlib.md5("".join(numbers).encode()).hexdigest()
@@ -167,16 +182,12 @@ async def test_every_kind_of_key_arrives_in_order(
     await hands.type(text("echo  né→日本 -l Enter 'C-c';"), key("Left"), key("BSpace"), text("c'"))
     await hands.type(key("Home"), key("DC"), text("e"), key("End"), ENTER)
     await hands.shows("né→日本 -l Enter C-c")
-    hands.give_back()
-    facts = await engine.facts(spec.trial)
+    facts = await hands.give_back()
     assert facts.human_touched
 
 
-async def test_a_large_paste_arrives_whole_and_bracketed(
-    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
-) -> None:
-    engine.start(spec, [DONE])
-    await hands.take()
+async def test_a_large_paste_arrives_whole_and_bracketed(hands: Hands) -> None:
+    await hands.take(DONE)
     pasted = "".join(f"line {number} of what is pasted;\n" for number in range(400))
     assert len(pasted) > 10_000
     await hands.type(text("cat > /tmp/pasted"), ENTER)
@@ -190,8 +201,7 @@ async def test_a_large_paste_arrives_whole_and_bracketed(
     await hands.shows("^C")
     await hands.type(text("echo =$((40+2))"), ENTER)
     assert "=41" not in await hands.shows("=42")
-    hands.give_back()
-    await engine.facts(spec.trial)
+    await hands.give_back()
 
 
 async def test_it_waits_for_the_end_of_the_turn_and_thaws(
@@ -214,47 +224,13 @@ async def test_it_waits_for_the_end_of_the_turn_and_thaws(
     assert (facts.finish, facts.human_touched) == ("stopped", False)
 
 
-async def test_keys_typed_before_it_is_given_back_are_that_persons(
-    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
-) -> None:
-    engine.start(spec, [DONE])
-    await hands.take()
-    for number in range(200):
-        engine.pool.type_keys(TypeKeys(spec.trial, str(number), (text("a"),)))
-    engine.pool.control(spec.trial, "give_back")
-    await engine.wait_for(spec.trial, GivenBack)
-    assert len(engine.seen[spec.trial].of(KeysTyped)) == 200
-    engine.pool.control(spec.trial, "stop")
-    await engine.facts(spec.trial)
-    beside = lines(spec.trials_dir / spec.trial / "recording.cast")
-    assert [data for _, kind, data in beside if kind != "o"][-1] == "given back to the agent"
-
-
-@pytest.mark.slow
-async def test_the_clock_stands_still(engine: ScriptedEngine, task: Path, tmp_path: Path) -> None:
-    spec = make_spec("clock-stands", task, tmp_path, budget_sec=1.5)
-    hands = Hands(engine, spec)
-    engine.start(spec, [act("echo hi > /app/hello.txt\n"), DONE])
-    await hands.take()
-    await hands.type(text("sleep 1.6; echo =$((40+2))"), ENTER)
-    await hands.shows("=42")
-    hands.give_back()
-    facts = await engine.facts(spec.trial)
-    assert (facts.finish, facts.verdict) == ("completed", 1.0)
-    assert facts.seconds.paused > 1.5
-
-
-async def test_a_person_who_ends_the_terminal_ends_the_agents_run(
-    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
-) -> None:
-    engine.start(spec, [DONE])
-    await hands.take()
+async def test_a_person_who_ends_the_terminal_ends_the_agents_run(hands: Hands) -> None:
+    await hands.take(DONE)
     await hands.type(text("exit"), ENTER)
     await hands.shows("logout")
     typed = await hands.type(text("anybody there?"))
     assert (bool(typed.error), typed.parts) == (True, ())
-    hands.give_back()
-    facts = await engine.facts(spec.trial)
+    facts = await hands.give_back()
     assert (facts.finish, facts.verdict) == ("terminal_ended", 0.0)
     assert decide(facts).outcome is Outcome.HUMAN_TOUCHED
 
@@ -262,27 +238,13 @@ async def test_a_person_who_ends_the_terminal_ends_the_agents_run(
 async def test_ending_a_trial_takes_it_away_from_the_person(
     engine: ScriptedEngine, spec: TrialSpec, hands: Hands
 ) -> None:
-    engine.start(spec, [DONE])
-    await hands.take()
+    seen = await hands.take(DONE)
     await hands.type(text("echo hi > /app/hello.txt"), ENTER)
     engine.pool.control(spec.trial, "stop")
     facts = await engine.facts(spec.trial)
-    assert engine.seen[spec.trial].of(GivenBack)
+    assert seen.of(GivenBack)
+    # Who solves a trial and has it verified has shown how, too.
+    (shown,) = seen.of(Demonstrated)
+    assert shown.turn == 1
     assert (facts.finish, facts.verdict) == ("stopped", 1.0)
     assert decide(facts).outcome is Outcome.CANCELLED
-
-
-async def test_nothing_to_take_over(engine: ScriptedEngine, tmp_path: Path) -> None:
-    task = make_task(tmp_path / "slow-check", test="sleep 0.5; echo 1 > $R")
-    spec = make_spec("verifying", task, tmp_path)
-    engine.start(spec, [DONE])
-    await engine.until(
-        lambda: next(
-            (m for m in engine.seen[spec.trial].messages if getattr(m, "phase", "") == "verifying"),
-            None,
-        )
-    )
-    engine.pool.control(spec.trial, "take_over", "ada")
-    refused = await engine.wait_for(spec.trial, ControlRefused)
-    assert (refused.verb, "verified" in refused.reason) == ("take_over", True)
-    await engine.facts(spec.trial)

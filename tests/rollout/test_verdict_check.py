@@ -9,7 +9,8 @@ import pytest
 from tbtui.journal.events import Outcome
 from tbtui.rollout.messages import TrialFacts
 from tbtui.rollout.outcome import decide
-from tests.rollout.scripted import DONE, ScriptedEngine, act, make_spec, make_task
+from tests.rollout.scripted import DONE, Script, ScriptedEngine, act, make_spec
+from tests.tasks import make_task
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -63,7 +64,7 @@ async def test_a_verifier_without_its_network_is_no_verdict(
     assert decision.verdict == 0.0
     assert "no-such-uvx: command not found" in decision.reason
     assert "Could not resolve host" in decision.reason
-    assert decision.lasting  # the sandbox has no network, and will have none
+    assert decision.unusable  # the sandbox has no network, and will have none
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ async def test_an_agent_that_breaks_the_verifier_has_failed(
     assert facts.verdict_check is not None
     assert facts.verdict_check.works
     assert "its verifier works in an untouched sandbox" in decision.reason
-    assert not decision.lasting
+    assert not decision.unusable
 
 
 async def test_one_that_leaves_undone_what_the_verifier_needs_has_failed(
@@ -112,12 +113,31 @@ async def test_a_task_whose_own_solution_earns_nothing_here_is_not_scored(
         "if [ -e /etc/no-such-release ]; then echo 1 > $R; else echo 0 > $R; fi",
         solution=WRITE_HI,
     )
-    plain = decide(await run(engine, task, tmp_path, check_zeros="faults"))
-    assert (plain.outcome, plain.reward) == (Outcome.FAILED, 0.0)
+    assert decide(await run(engine, task, tmp_path, check_zeros="faults")).reward == 0.0
     decision = decide(await run(engine, task, tmp_path, check_zeros="first"))
     assert (decision.outcome, decision.reward) == (Outcome.VERIFIER_ERROR, None)
     assert "its own solution earns no reward" in decision.reason
-    assert decision.lasting
+    assert decision.unusable
+
+
+async def test_where_failures_are_negative_none_is_better_for_being_unclean(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    test = (
+        "if checker; then echo 1 > $R; else echo -1 > $R; fi\n"
+        "[ ! -e /app/gone ] || { rm $R; exit 1; }\n"
+    )
+    checker = "RUN printf '#!/bin/sh\\nfalse\\n' > /usr/bin/checker && chmod +x /usr/bin/checker\n"
+    task = make(tmp_path / "task", test, dockerfile=checker)
+    scripts: dict[str, Script] = {
+        "clean": [DONE, DONE],
+        "exit": [act("exit\n")],
+        "prevented": [act("touch /app/gone\n"), DONE, DONE],
+    }
+    for name, script in scripts.items():
+        spec = make_spec(f"{name}-{tmp_path.name}", task, tmp_path)
+        decision = decide(await engine.run(spec, script))
+        assert (name, decision.reward) == (name, -1.0)
 
 
 async def test_a_verifier_that_never_writes_a_verdict_is_tried_once(
@@ -128,7 +148,7 @@ async def test_a_verifier_that_never_writes_a_verdict_is_tried_once(
     never = make(tmp_path / "never", "echo 'no working directory set'; exit 1", solution=WRITE_HI)
     decision = decide(await run(engine, never, tmp_path))
     assert (decision.outcome, decision.reward) == (Outcome.VERIFIER_ERROR, None)
-    assert decision.lasting
+    assert decision.unusable
     broken = make(tmp_path / "broken", "checker && echo 1 > $R", dockerfile=CHECKER)
     with (broken / "tests" / "test.sh").open("a") as file:
         file.write("[ -e /app/gone ] || echo 0 > $R\n")
@@ -137,7 +157,7 @@ async def test_a_verifier_that_never_writes_a_verdict_is_tried_once(
     )
     assert (once.outcome, once.verdict, once.reward) == (Outcome.FAILED, None, 0.0)
     assert "the agent broke its verifier" in once.reason
-    assert not once.lasting
+    assert not once.unusable
 
 
 async def test_a_zero_of_a_task_that_can_be_solved_here_stands(
@@ -159,12 +179,73 @@ async def test_a_zero_of_a_task_that_can_be_solved_here_stands(
     assert decide(solved).outcome is Outcome.SOLVED
 
 
-async def test_nothing_is_checked_where_the_verdict_does_not_matter(
+@pytest.mark.parametrize(
+    ("writes", "says"),
+    [
+        ("echo 1 > ${R%.txt}.json", "no object of numbers"),
+        (f"echo '{{\"reward\": {10**400}}}' > ${{R%.txt}}.json", "no object of numbers"),
+        ("mkdir $R", "Is a directory"),
+    ],
+    ids=["scalar", "huge", "directory"],
+)
+async def test_a_reward_file_that_never_can_be_read_is_tried_once(
+    engine: ScriptedEngine, tmp_path: Path, writes: str, says: str
+) -> None:
+    task = make(tmp_path / "task", writes, solution=WRITE_HI)
+    decision = decide(await run(engine, task, tmp_path, WRITE_HI))
+    assert (decision.outcome, decision.reward) == (Outcome.VERIFIER_ERROR, None)
+    assert says in decision.reason
+    assert decision.unusable
+
+
+HEALTHCHECK = '[environment.healthcheck]\ncommand = "false"\ninterval_sec = 0.01\nretries = 2\n'
+UNSET = '[verifier.env]\nJUDGE_KEY = "${NO_SUCH_JUDGE_KEY}"\n'
+
+
+@pytest.mark.parametrize(
+    ("toml", "says"),
+    [
+        (HEALTHCHECK, "Healthcheck failed"),
+        (UNSET, "needs NO_SUCH_JUDGE_KEY"),
+        (UNSET.replace("NO_SUCH_JUDGE_KEY", "A_KEY_OF_THE_HOST"), "task_credentials=A_KEY_OF_THE"),
+    ],
+)
+async def test_what_no_agent_can_change_is_found_before_it_acts_and_tried_once(
+    engine: ScriptedEngine, tmp_path: Path, toml: str, says: str
+) -> None:
+    task = make(tmp_path / "task", "echo 1 > $R")
+    with (task / "task.toml").open("a") as file:
+        file.write(toml)
+    facts = await run(engine, task, tmp_path, WRITE_HI)
+    decision = decide(facts)
+    assert (decision.outcome, facts.turns) == (Outcome.SETUP_ERROR, 0)
+    assert says in decision.reason
+    assert decision.unusable
+
+
+async def test_an_entrypoint_runs_beside_the_agent_with_the_command_of_a_container(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
-    task = make(tmp_path / "task", NEEDS_NETWORK, solution=WRITE_HI)
-    late = await run(engine, task, tmp_path, "sleep 30\n", max_turns=1)
-    assert late.finish == "max_turns"
-    assert late.verdict_check is None
-    never = await run(engine, task, tmp_path, check_zeros="never")
-    assert never.verdict_check is None
+    """As itself, in the image's directory with its variables; where it ends at once, its container
+    would."""
+    script = '#!/bin/sh\\necho "$PWD $SAYS $*" > /tmp/entered\\nexec "$@"\\n'
+    steps = f"""ENV SAYS=hello
+RUN printf '{script}' > /ep.sh && chmod +x /ep.sh
+WORKDIR /srv
+ENTRYPOINT ["/bin/false"]
+ENTRYPOINT ["/ep.sh"]
+WORKDIR /app
+"""
+    said = "/app hello sh -c sleep infinity"
+    judge = f"[ \"$(cat /tmp/entered)\" = '{said}' ] && pgrep -x sleep; echo $((1 - $?)) > $R"
+    task = make(tmp_path / "task", judge, dockerfile=steps)
+    facts = await run(engine, task, tmp_path)
+    assert (facts.exception_type, facts.verdict) == (None, 1.0), facts
+    fails = make(
+        tmp_path / "fails", "echo 1 > $R", dockerfile="ENTRYPOINT echo no service; exit 7\n"
+    )
+    decision = decide(await run(engine, fails, tmp_path))
+    assert decision.outcome is Outcome.SETUP_ERROR
+    assert "ENTRYPOINT ended at once, with exit code 7" in decision.reason
+    assert decision.reason.endswith("no service")
+    assert decision.unusable

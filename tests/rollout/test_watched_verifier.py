@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tbtui.journal.events import Outcome
-from tbtui.rollout.messages import TrialSpec
+from tbtui.rollout.messages import RewardChoice, TrialSpec
 from tbtui.rollout.outcome import decide
-from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, act, changed, make_task
+from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, act, changed
+from tests.tasks import make_task
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.uid]
 
 KILL_IT = act(
     "(setsid bash -c 'until pgrep -f ^/bin/bash./tests/test.sh; do :; done;"
@@ -27,7 +28,7 @@ def with_toml(task: Path, old: str, new: str) -> Path:
     return task
 
 
-@pytest.mark.parametrize("said", ["1e308", "1e20", "-1e7", "inf"])
+@pytest.mark.parametrize("said", ["-1e7", "inf"])
 async def test_a_reward_beyond_all_bounds_is_none(
     engine: ScriptedEngine, spec: TrialSpec, tmp_path: Path, said: str
 ) -> None:
@@ -35,7 +36,54 @@ async def test_a_reward_beyond_all_bounds_is_none(
     decision = decide(await engine.run(changed(spec, task_dir=task), [HELLO, DONE, DONE]))
     assert (decision.outcome, decision.verdict) == (Outcome.VERIFIER_ERROR, None)
     assert decision.reward is None
-    assert decision.lasting  # an untouched sandbox's verifier says the same
+    assert decision.unusable  # an untouched sandbox's verifier says the same
+
+
+KEYS = """echo '{"speed": 0.5, "size": 3, "quality": 1}' > /logs/verifier/reward.json"""
+
+
+@pytest.mark.parametrize(
+    ("test", "choice", "verdict"),
+    [
+        (KEYS, RewardChoice("quality"), 1.0),
+        (KEYS, RewardChoice(weights={"quality": 1, "size": -0.5, "speed": 0.1}), -0.45),
+        (KEYS.replace("size", "reward"), RewardChoice(), 3.0),
+        (KEYS.replace("size", "reward"), RewardChoice("speed"), 0.5),
+        ("""echo '{"only": 0.25}' > /logs/verifier/reward.json""", RewardChoice(), 0.25),
+    ],
+    ids=["key", "weights", "reward", "another", "single"],
+)
+async def test_of_several_rewards_the_settings_choose(
+    engine: ScriptedEngine,
+    spec: TrialSpec,
+    tmp_path: Path,
+    test: str,
+    choice: RewardChoice,
+    verdict: float,
+) -> None:
+    task = make_task(tmp_path / "task", test=test)
+    chosen = changed(spec, task_dir=task, rewards=choice)
+    decision = decide(await engine.run(chosen, [DONE, DONE]))
+    assert decision.verdict == decision.reward == pytest.approx(verdict)
+
+
+@pytest.mark.parametrize(
+    ("choice", "says"),
+    [
+        (RewardChoice(), "speed, size, quality; choose one (reward_key=speed), or weigh them"),
+        (RewardChoice("sped"), "reward_key: no reward sped, but speed, size, quality"),
+        (RewardChoice(weights={"speed": 1, "x": -1}), "reward_weights: no reward x, but speed, s"),
+    ],
+)
+async def test_rewards_of_which_none_is_the_one_are_a_lasting_reason(
+    engine: ScriptedEngine, spec: TrialSpec, tmp_path: Path, choice: RewardChoice, says: str
+) -> None:
+    task = make_task(tmp_path / "task", test=KEYS)
+    chosen = changed(spec, task_dir=task, rewards=choice, check_zeros="never")
+    decision = decide(await engine.run(chosen, [DONE, DONE]))
+    assert (decision.outcome, decision.reward) == (Outcome.VERIFIER_ERROR, None)
+    assert says in decision.reason
+    assert decision.unusable
 
 
 async def test_an_agent_that_has_its_verifier_say_it_has_failed(

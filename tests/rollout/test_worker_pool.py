@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -17,17 +19,13 @@ import pytest
 
 from tbtui.errors import UserError
 from tbtui.rollout import pool
-from tbtui.rollout.messages import (
-    Completion,
-    Heartbeat,
-    PauseEntered,
-    PauseLeft,
-    SampleWanted,
-    TrialDone,
-    TrialSpec,
-)
+from tbtui.rollout.messages import Completion, Heartbeat, SampleWanted, TrialSpec
 from tbtui.rollout.pool import WorkerRecycledInfo
-from tests.rollout.scripted import SANDBOX, ScriptedEngine, Silence, eventually
+from tbtui.rollout.worker import LogFormatter
+from tests.rollout.scripted import SANDBOX, ScriptedEngine, Silence
+from tests.waiting import until
+
+pytestmark = pytest.mark.uid
 
 NewEngine = Callable[..., ScriptedEngine]
 
@@ -47,13 +45,39 @@ async def new_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
         await engine.pool.stop()
 
 
+@pytest.fixture
+async def engine(new_engine: NewEngine) -> ScriptedEngine:
+    """One with a worker."""
+    engine = new_engine()
+    await engine.pool.start()
+    return engine
+
+
 def spec(trial: str, behaviour: str) -> TrialSpec:
     return TrialSpec(trial, Path("/t"), Path("/t"), SANDBOX, behaviour, 5, 60.0, 4096, 512)
 
 
-async def test_trials_run_and_end(new_engine: NewEngine) -> None:
+def test_what_a_worker_logs_is_short_and_plain() -> None:
+    record = logging.makeLogRecord({"msg": "\x1b]0;title\x07\rfirst\n" + "x" * 1_000_000 + "last"})
+    first, *_, last = LogFormatter().format(record).splitlines()
+    assert first.endswith("␛]0;title␇")
+    assert last.endswith("xlast")
+    assert len(last) < 10_000
+
+
+async def test_workers_may_open_more_files_than_their_parent(new_engine: NewEngine) -> None:
     engine = new_engine()
-    await engine.pool.start()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        await engine.pool.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (pid,) = engine.pool.pids.values()
+    assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (min(hard, 1 << 16), hard)
+
+
+async def test_trials_run_and_end(engine: ScriptedEngine) -> None:
     for number in range(5):
         engine.pool.start_trial(spec(f"t{number}", "instant"))
     for number in range(5):
@@ -73,10 +97,14 @@ async def test_answers_reach_the_trial_that_asked(new_engine: NewEngine) -> None
     wanted = [await engine.wait_for(trial, SampleWanted) for trial in trials]
     assert len({ask.request for ask in wanted}) == len(trials)
     for ask in reversed(wanted):
-        assert engine.pool.reply(Completion(ask.request, f"for {ask.trial}", False, 1, 1))
+        assert engine.pool.reply(
+            Completion(ask.request, ask.trial, f"for {ask.trial}", False, 1, 1)
+        )
     for trial in trials:
         assert (await engine.facts(trial)).verifier_output == f"for {trial}"
-    assert not engine.pool.reply(Completion(wanted[0].request, "again", False, 1, 1))
+    assert not engine.pool.reply(
+        Completion(wanted[0].request, wanted[0].trial, "again", False, 1, 1)
+    )
 
 
 async def test_trials_are_spread_evenly(new_engine: NewEngine) -> None:
@@ -92,40 +120,20 @@ async def test_trials_are_spread_evenly(new_engine: NewEngine) -> None:
         assert (await engine.facts(f"t{number}")).finish == "stopped"
 
 
-async def test_a_trial_pauses_and_goes_on(new_engine: NewEngine) -> None:
-    engine = new_engine()
-    await engine.pool.start()
-    engine.start(spec("t", "ask, then boundary"), [Silence()])
-    wanted = await engine.wait_for("t", SampleWanted)
-    engine.pool.control("t", "pause")
-    engine.pool.reply(Completion(wanted.request, "", False, 1, 1))
-    await engine.wait_for("t", PauseEntered)
-    assert not engine.seen["t"].of(TrialDone)
-    engine.pool.control("t", "resume")
-    assert (await engine.facts("t")).finish == "completed"
-    assert engine.seen["t"].of(PauseLeft)
-
-
-async def test_a_trial_cancelled_before_it_began_is_told(new_engine: NewEngine) -> None:
-    engine = new_engine()
-    await engine.pool.start()
+async def test_a_trial_cancelled_before_it_began_is_told(engine: ScriptedEngine) -> None:
     engine.pool.start_trial(spec("t", "wait"))
     engine.pool.control("t", "cancel")
     assert (await engine.facts("t")).finish == "cancelled"
     assert not engine.pool.control("t", "cancel")
 
 
-async def test_a_bug_of_ours_costs_one_trial(new_engine: NewEngine) -> None:
-    engine = new_engine()
-    await engine.pool.start()
+async def test_a_bug_of_ours_costs_one_trial(engine: ScriptedEngine) -> None:
     engine.pool.start_trial(spec("t", "bug"))
     facts = await engine.facts("t")
     assert (facts.finish, facts.exception_type) == ("error", "ZeroDivisionError")
 
 
-async def test_a_killed_worker_loses_its_trials_and_has_a_successor(new_engine: NewEngine) -> None:
-    engine = new_engine()
-    await engine.pool.start()
+async def test_a_killed_worker_loses_its_trials_and_has_a_successor(engine: ScriptedEngine) -> None:
     engine.pool.start_trial(spec("t", "wait"))
     (pid,) = engine.pool.pids.values()
     os.kill(pid, signal.SIGKILL)
@@ -221,7 +229,7 @@ async def test_the_loss_of_a_successor_is_made_good(new_engine: NewEngine) -> No
     await engine.pool.start()
     engine.pool.start_trial(spec("t", "instant"))
     await engine.facts("t")
-    await eventually(lambda: len(engine.pool.pids) == 2)
+    await until(lambda: len(engine.pool.pids) == 2)
     os.kill(max(engine.pool.pids.values()), signal.SIGKILL)
     lost = await engine.until(lambda: engine.lost[0] if engine.lost else None)
     assert lost.trials == ()
@@ -237,9 +245,7 @@ async def test_workers_that_cannot_start_are_an_error(new_engine: NewEngine) -> 
     assert not engine.pool.pids
 
 
-async def test_an_exception_of_a_handler_reaches_the_engine(new_engine: NewEngine) -> None:
-    engine = new_engine()
-    await engine.pool.start()
+async def test_an_exception_of_a_handler_reaches_the_engine(engine: ScriptedEngine) -> None:
     engine.pool._on_message = lambda worker, message: 1 / 0  # type: ignore[assignment,return-value]
     engine.pool.start_trial(spec("t", "instant"))
     with pytest.raises(ZeroDivisionError):
@@ -265,9 +271,7 @@ async def test_a_waiting_trial_can_be_cancelled(new_engine: NewEngine) -> None:
 
 
 @pytest.mark.parametrize("how", ["sigterm", "stop"])
-async def test_workers_leave_when_told(new_engine: NewEngine, how: str) -> None:
-    engine = new_engine()
-    await engine.pool.start()
+async def test_workers_leave_when_told(engine: ScriptedEngine, how: str) -> None:
     engine.pool.start_trial(spec("t", "wait"))
     (pid,) = engine.pool.pids.values()
     if how == "sigterm":
@@ -300,10 +304,8 @@ async def kill_and_stop(
 
 
 async def test_a_worker_that_is_lost_while_all_are_stopped_has_no_successor(
-    new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = new_engine()
-    await engine.pool.start()
     looking, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -318,10 +320,8 @@ async def test_a_worker_that_is_lost_while_all_are_stopped_has_no_successor(
 
 
 async def test_a_worker_that_is_being_started_is_stopped(
-    new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = new_engine()
-    await engine.pool.start()
     starting, go_on = asyncio.Event(), asyncio.Event()
     over = pool.Channel.over
 
@@ -358,7 +358,7 @@ asyncio.run(main())
     pid = int(await engine.stdout.readline())
     engine.kill()
     await engine.wait()
-    await eventually(lambda: not Path(f"/proc/{pid}").exists())
+    await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_the_engine_side_imports_no_harbor() -> None:

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-# The run that never happened, which the app's tests share.
-sys.path.append(str(Path(__file__).parents[1] / "ui"))
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.user import Preferences, write_preferences
@@ -52,3 +48,9 @@ def serving() -> Iterator[Callable[..., Serving]]:
     yield start
     for each in started:
         each.end()
+
+
+@pytest.fixture
+def server(serving: Callable[..., Serving], past_run: RunDirectory) -> Serving:
+    """Serves that run, with all defaults."""
+    return serving(past_run)

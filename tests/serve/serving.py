@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -123,14 +122,6 @@ class Tab:
 def gone(processes: list[psutil.Process]) -> bool:
     """All have ended, with some patience."""
     return not psutil.wait_procs(processes, PATIENCE_SEC)[1]
-
-
-def wait_for(what: Callable[[], bool], instead: Callable[[], str] = lambda: "") -> None:
-    """Until it is so; else the test fails, and `instead` tells what is."""
-    deadline = time.monotonic() + PATIENCE_SEC
-    while not what():
-        assert time.monotonic() < deadline, f"it never came to be so {instead()}"
-        time.sleep(0.02)
 
 
 def environment_of(process: psutil.Process) -> str:

@@ -39,8 +39,7 @@ async def cookie(server: Serving, **headers: str) -> Morsel[str]:
         return only
 
 
-async def test_nobody_is_answered_without_the_token(serving: Serve, past_run: RunDirectory) -> None:
-    server = serving(past_run)
+async def test_nobody_is_answered_without_the_token(server: Serving) -> None:
     name = (await cookie(server)).key
     for path in ("", "ws", "page/page.js", "static/js/textual.js", "nowhere"):
         assert await status(server.url + path) == 401
@@ -62,6 +61,7 @@ async def test_nobody_is_answered_without_the_token(serving: Serve, past_run: Ru
     assert not server.viewers()
 
 
+@pytest.mark.slow
 async def test_a_browser_keeps_a_cookie_of_this_start(
     serving: Serve, past_run: RunDirectory
 ) -> None:
@@ -84,8 +84,7 @@ async def test_a_browser_keeps_a_cookie_of_this_start(
     assert await status(server.address) == 401
 
 
-async def test_a_script_sends_the_token(serving: Serve, past_run: RunDirectory) -> None:
-    server = serving(past_run)
+async def test_a_script_sends_the_token(server: Serving) -> None:
     headers = {"Authorization": f"bearer {server.token}"}
     assert await status(server.url, **headers) == 200
     async with aiohttp.ClientSession() as client:
@@ -94,6 +93,7 @@ async def test_a_script_sends_the_token(serving: Serve, past_run: RunDirectory) 
         await websocket.close()
 
 
+@pytest.mark.slow
 async def test_a_token_of_ones_own_outlives_a_start(serving: Serve, past_run: RunDirectory) -> None:
     server = serving(past_run, TBTUI_SERVE_TOKEN=FIXED)
     given = await cookie(server)
@@ -122,6 +122,7 @@ async def test_anyone_is_asked_for_no_token(serving: Serve, past_run: RunDirecto
     assert line == "tbtui: no token is asked for: every user of this machine can read this run"
 
 
+@pytest.mark.slow
 async def test_other_machines_are_told_to_come_another_way(
     serving: Serve, past_run: RunDirectory
 ) -> None:
@@ -140,6 +141,7 @@ async def test_other_machines_are_told_to_come_another_way(
     assert "no token is asked for: anyone who reaches 0.0.0.0 can read" in line
 
 
+@pytest.mark.slow
 async def test_behind_a_proxy_with_tls(serving: Serve, past_run: RunDirectory) -> None:
     public = "https://Runs.Example.org:443/tbtui"
     server = serving(past_run, "--host", "0.0.0.0", "--public-url", public)

@@ -12,8 +12,9 @@ import pytest
 
 from tbtui.journal.rundir import RunDirectory
 from tests.ui.synthetic import START, Simulation
+from tests.waiting import wait_until
 
-from .serving import Serving, gone, wait_for
+from .serving import Serving, gone
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -74,7 +75,7 @@ class Page:
         return str(self.page.evaluate(_TEXT))
 
     def shows(self, text: str) -> None:
-        wait_for(lambda: text in self.text, lambda: f"{self.notice}\n{self.text}")
+        wait_until(lambda: text in self.text, lambda: f"{self.notice}\n{self.text}")
 
     @property
     def notice(self) -> str:
@@ -130,7 +131,7 @@ def test_a_live_run_in_a_page(
     page.shows("step 2 of")
 
     tab.set_viewport_size({"width": 760, "height": 480})
-    wait_for(lambda: len(page.text.splitlines()) < 30)
+    wait_until(lambda: len(page.text.splitlines()) < 30)
     page.shows("step 2 of")
 
     # A link in what a model wrote, wherever it is clicked: no page opens.
@@ -144,19 +145,16 @@ def test_a_live_run_in_a_page(
     assert gone(viewers)
 
 
-def test_leaving_and_coming_back(
-    browser: playwright.Browser, serving: Callable[..., Serving], past_run: RunDirectory
-) -> None:
-    server = serving(past_run)
+def test_leaving_and_coming_back(browser: playwright.Browser, server: Serving) -> None:
     tab = browser.new_page()
     page = Page(tab, server.address)
     page.shows("replay past")
     tab.keyboard.press("q")
-    wait_for(lambda: page.notice == "You have left.")
+    wait_until(lambda: page.notice == "You have left.")
     tab.get_by_role("button", name="Open it again").click()
     page.shows("replay past")
     assert server.end() == 0
-    wait_for(lambda: page.notice == "tbtui serve has ended.")
+    wait_until(lambda: page.notice == "tbtui serve has ended.")
     tab.close()
 
 
@@ -179,11 +177,8 @@ def test_the_token_leaves_the_address_and_servers_keep_apart(
     context.close()
 
 
-def test_a_link_in_another_page(
-    browser: playwright.Browser, serving: Callable[..., Serving], past_run: RunDirectory
-) -> None:
+def test_a_link_in_another_page(browser: playwright.Browser, server: Serving) -> None:
     """In a chat, say. A browser keeps a strict cookie to itself while it follows one."""
-    server = serving(past_run)
     context = browser.new_context()
     tab = context.new_page()
     chat = f"<a href='{server.address}'>first</a> <a href='{server.url}'>later</a>"

@@ -32,15 +32,24 @@ def test_a_token_that_is_none(
     refused(serve(str(past_run.path)), "TBTUI_SERVE_TOKEN: write at least 16 letters")
 
 
-def test_a_token_that_nobody_would_ask_for(
-    past_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+BAD_URLS = (
+    *("runs.example.org", "http://[", "https://a:99999", "http://a:x", "ftp://a", "https://u:p@a"),
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--host", ""), "--host: write the address to listen on"),
+        *((("--public-url", url), f"{url}: write it as https://") for url in BAD_URLS),
+        (("--anyone",), "leave one out"),  # there is a token
+    ],
+)
+def test_options_that_are_refused(
+    past_run: RunDirectory, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], reason: str
 ) -> None:
     monkeypatch.setenv("TBTUI_SERVE_TOKEN", "x" * 16)
-    refused(serve(str(past_run.path), "--anyone"), "leave one out")
-
-
-def test_no_address(past_run: RunDirectory) -> None:
-    refused(serve(str(past_run.path), "--host", ""), "--host: write the address to listen on")
+    refused(serve(str(past_run.path), *options), reason)
 
 
 def test_a_port_in_use(past_run: RunDirectory) -> None:
@@ -60,18 +69,6 @@ def test_a_missing_extra(past_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
     refused(serve(str(past_run.path)), "serve needs textual-serve: uv sync --extra serve")
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["runs.example.org", "http://[", "https://a:99999", "http://a:x", "ftp://a", "https://u:p@a"],
-)
-def test_a_url_that_is_none(past_run: RunDirectory, url: str) -> None:
-    refused(serve(str(past_run.path), "--public-url", url), f"{url}: write it as https://")
-
-
-def test_a_run_that_is_not_there(past_run: RunDirectory) -> None:
-    refused(serve("nowhere"), "no such run")
-
-
 def test_a_viewer_knows_nothing_of_engines_and_servers() -> None:
     """Each tab pays for what it imports; and what isn't there can't steer."""
     program = "import sys, tbtui.serve.viewer; print(*sys.modules)"
@@ -85,4 +82,5 @@ def test_a_viewer_knows_nothing_of_engines_and_servers() -> None:
 
 def test_no_run_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    refused(serve("nowhere"), "no such run")
     refused(serve(), "no run in runs; name one: tbtui serve RUN")

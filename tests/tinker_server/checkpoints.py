@@ -1,7 +1,7 @@
 """Training runs and checkpoints on disk, where they outlive the server.
 
     runs/<run>/run.json
-    runs/<run>/<weights | sampler_weights>/<name>/{policy.npz, checkpoint.json}
+    runs/<run>/weights/<name>/{policy.npz, checkpoint.json}
     ephemeral/<sampling session>/policy.npz
 
 The last are snapshots without a name; they are gone at the next start.
@@ -15,15 +15,14 @@ import time
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from tbtui.policies.local.checkpoint_file import FILE_NAME, read_checkpoint, write_checkpoint
+from tbtui.policies.local.checkpoint_file import FILE_NAME
 from tests.tinker_server.errors import HttpError
 
-Kind = Literal["weights", "sampler_weights"]
 SCHEME = "tinker://"
+KIND = "weights"
 SHORTEST_TTL, LONGEST_TTL = 3600, 10 * 365 * 86400
-_TYPES = {"weights": "training", "sampler_weights": "sampler"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +32,19 @@ class RunRecord:
     run_id: str
     base_model: str
     created_at: float
-    user_metadata: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
     run_id: str
-    kind: Kind
     name: str
     base_model: str
     created_at: float
     expires_at: float | None = None
-    user_metadata: dict[str, str] | None = None
 
     @property
     def path(self) -> str:
-        return f"{SCHEME}{self.run_id}/{self.kind}/{self.name}"
+        return f"{SCHEME}{self.run_id}/{KIND}/{self.name}"
 
     @property
     def expired(self) -> bool:
@@ -85,7 +81,7 @@ class CheckpointStore:
         shutil.rmtree(self._runs / run_id)
 
     def directory(self, record: CheckpointRecord) -> Path:
-        return self._runs / record.run_id / record.kind / record.name
+        return self._runs / record.run_id / KIND / record.name
 
     def ephemeral(self, sampling_session_id: str) -> Path:
         return self._ephemeral / sampling_session_id
@@ -93,13 +89,10 @@ class CheckpointStore:
     def write_record(self, record: CheckpointRecord) -> None:
         (self.directory(record) / "checkpoint.json").write_text(json.dumps(asdict(record)))
 
-    def exists(self, record: CheckpointRecord) -> bool:
-        return (self.directory(record) / "checkpoint.json").exists()
-
     def find(self, path: str) -> CheckpointRecord:
         """The checkpoint of a tinker:// path."""
         parts = path.removeprefix(SCHEME).split("/")
-        if not path.startswith(SCHEME) or len(parts) != 3 or parts[1] not in _TYPES:
+        if not path.startswith(SCHEME) or len(parts) != 3 or parts[1] != KIND:
             raise HttpError(422, f"{path} is not a path of a checkpoint")
         file = self._runs / parts[0] / parts[1] / parts[2] / "checkpoint.json"
         if not file.exists():
@@ -118,36 +111,19 @@ class CheckpointStore:
     def delete(self, path: str) -> None:
         shutil.rmtree(self.directory(self.find(path)))
 
-    def set_expiry(self, path: str, expires_at: float | None) -> None:
+    def set_expiry(self, path: str, expires_at: float) -> None:
         self.write_record(replace(self.find(path), expires_at=expires_at))
 
     def describe(self, record: CheckpointRecord) -> dict[str, Any]:
         """As the protocol tells it."""
         return {
-            "checkpoint_id": f"{record.kind}/{record.name}",
-            "checkpoint_type": _TYPES[record.kind],
+            "checkpoint_id": f"{KIND}/{record.name}",
+            "checkpoint_type": "training",
             "time": _timestamp(record.created_at),
             "tinker_path": record.path,
             "size_bytes": (self.directory(record) / FILE_NAME).stat().st_size,
             "public": False,
-            "user_metadata": record.user_metadata,
             "expires_at": None if record.expires_at is None else _timestamp(record.expires_at),
-        }
-
-    def describe_run(self, record: RunRecord) -> dict[str, Any]:
-        checkpoints = self.of_run(record.run_id)
-        training = [self.describe(each) for each in checkpoints if each.kind == "weights"]
-        sampler = [self.describe(each) for each in checkpoints if each.kind == "sampler_weights"]
-        newest = max([record.created_at, *(each.created_at for each in checkpoints)])
-        return {
-            "training_run_id": record.run_id,
-            "base_model": record.base_model,
-            "model_owner": "tests",
-            "is_lora": False,
-            "last_request_time": _timestamp(newest),
-            "last_checkpoint": training[-1] if training else None,
-            "last_sampler_checkpoint": sampler[-1] if sampler else None,
-            "user_metadata": record.user_metadata,
         }
 
 
@@ -158,13 +134,6 @@ def expiry(ttl_seconds: int | None) -> float | None:
     if not SHORTEST_TTL <= ttl_seconds <= LONGEST_TTL:
         raise HttpError(422, f"ttl_seconds must be {SHORTEST_TTL} to {LONGEST_TTL}")
     return time.time() + ttl_seconds
-
-
-def drop_optimizer(source: Path, target: Path) -> None:
-    """Write a checkpoint of `source`'s weights alone. Blocks."""
-    checkpoint = read_checkpoint(source)
-    bare = replace(checkpoint, first_moment=None, second_moment=None, optimizer_steps=0)
-    write_checkpoint(target, bare)
 
 
 def _timestamp(seconds: float) -> str:

@@ -1,8 +1,7 @@
 """Faults that a test asks for. Everything may be called from any thread, while requests run.
 
 A fault names what it strikes by kind: "forward_backward", "asample", "optim_step"... (see
-`routes.py`), "retrieve" or "retrieve:optim_step" for the retrieval of a future, "*" for all, or a
-path that the request's path must start with ("/api/v1/training_runs").
+`routes.py`), "retrieve" or "retrieve:optim_step" for the retrieval of a future.
 """
 
 from __future__ import annotations
@@ -30,12 +29,6 @@ class Fault:
     detail: str = ""
     seconds: float = 0.0
     category: Category = "server"
-    carried_out: bool = False
-
-    def strikes(self, names: Collection[str], path: str) -> bool:
-        if self.kind.startswith("/"):
-            return path.startswith(self.kind)
-        return self.kind == "*" or self.kind in names
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +60,13 @@ class Faults:
         """Carry the request out, and drop the connection instead of answering."""
         self.add(Fault("lose", kind, times, after))
 
-    def slow(self, kind: str, seconds: float, *, times: int = 1, after: int = 0) -> None:
-        """Carry the request out, and answer `seconds` later."""
-        self.add(Fault("slow", kind, times, after, seconds=seconds))
+    def slow(self, kind: str, seconds: float) -> None:
+        """Carry the next request out, and answer `seconds` later."""
+        self.add(Fault("slow", kind, seconds=seconds))
 
-    def fail(
-        self,
-        kind: str,
-        *,
-        category: Category = "server",
-        detail: str = "",
-        times: int = 1,
-        after: int = 0,
-        carried_out: bool = False,
-    ) -> None:
-        """The request is accepted, and its future fails with `category`; with `carried_out` the
-        work was done nevertheless."""
-        self.add(
-            Fault(
-                "fail", kind, times, after,
-                category=category, detail=detail, carried_out=carried_out,
-            )
-        )  # fmt: skip
+    def fail(self, kind: str, *, category: Category = "server", detail: str = "") -> None:
+        """The next request is accepted, and its future fails with `category`."""
+        self.add(Fault("fail", kind, category=category, detail=detail))
 
     def add(self, fault: Fault) -> None:
         with self._lock:
@@ -127,11 +105,11 @@ class Faults:
             return None
         return pause
 
-    def take(self, actions: Sequence[Action], names: Collection[str], path: str) -> Fault | None:
+    def take(self, actions: Sequence[Action], names: Collection[str]) -> Fault | None:
         """The first fault that strikes this request; it is used up by one."""
         with self._lock:
             for fault in self._faults:
-                if fault.action not in actions or not fault.strikes(names, path):
+                if fault.action not in actions or fault.kind not in names:
                     continue
                 if fault.after > 0:
                     fault.after -= 1

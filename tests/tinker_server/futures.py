@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from tbtui.policies.base import PolicyError
 from tests.tinker_server.errors import HttpError, WorkFailed
 from tests.tinker_server.faults import Faults, Pause
 from tests.tinker_server.wire import Answer
 
+Work = Callable[[], Awaitable[Answer]]
+_PAUSE_CHECK = 0.02
 _PAUSED_POLL = 0.2
 """Seconds after which a poll of a paused queue answers that it is paused."""
 
@@ -77,3 +81,25 @@ class Futures:
             if not promise.outcome.done() and (pause := self._faults.paused(promise.kind)):
                 return Pending(pause)
         return promise.outcome.result()
+
+
+async def carry_out(promise: Promise, work: Work, faults: Faults) -> None:
+    """Fulfil `promise`. Waits while its kind is paused."""
+    while faults.paused(promise.kind) is not None:  # noqa: ASYNC110 - set from other threads
+        await asyncio.sleep(_PAUSE_CHECK)
+    fault = faults.take(("fail",), {promise.kind})
+    try:
+        if fault is not None:
+            raise WorkFailed(fault.detail or "injected failure", fault.category)
+        answer = await work()
+    except WorkFailed as error:
+        promise.fail(error)
+    except HttpError as error:
+        promise.fail(WorkFailed(error.detail, "user"))
+    except PolicyError as error:
+        promise.fail(WorkFailed(str(error), "user"))
+    except Exception as error:
+        promise.fail(WorkFailed(repr(error), "server"))
+        raise
+    else:
+        promise.succeed(answer)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,30 +29,16 @@ from tests.tinker_server.errors import HttpError
 
 Floats = npt.NDArray[np.float32]
 
-_INPUTS: Mapping[str, frozenset[str]] = {
-    "cross_entropy": frozenset({"weights"}),
-    "importance_sampling": frozenset({"logprobs", "advantages"}),
-    "ppo": frozenset({"logprobs", "advantages"}),
-    "cispo": frozenset({"logprobs", "advantages"}),
-    "dro": frozenset({"logprobs", "advantages"}),
-    "gspo": frozenset({"logprobs", "advantages"}),
-}
-_OPTIONAL: Mapping[str, frozenset[str]] = {"gspo": frozenset({"sequence_ratio_mask"})}
 _CLIPS = frozenset({"clip_low_threshold", "clip_high_threshold"})
 _CONFIG: Mapping[str, frozenset[str]] = {
+    "cross_entropy": frozenset(),
+    "importance_sampling": frozenset(),
     "ppo": _CLIPS,
     "cispo": _CLIPS,
     "gspo": _CLIPS,
     "dro": frozenset({"beta"}),
 }
-_NAMES: Mapping[str, LossName] = {
-    "importance_sampling": "importance_sampling",
-    "ppo": "ppo",
-    "cispo": "cispo",
-    "gspo": "gspo",
-    "dro": "dro",
-    "cross_entropy": "dro",
-}
+"""What each loss may be given as its `loss_fn_config`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +89,15 @@ def loss_batch(
 
 
 def _settings(loss_fn: str, config: Mapping[str, float | str]) -> LossSettings:
-    if loss_fn not in _NAMES:
-        raise HttpError(422, f"loss_fn {loss_fn!r} is not supported; one of {sorted(_NAMES)} is")
+    if loss_fn not in _CONFIG:
+        raise HttpError(422, f"loss_fn {loss_fn!r} is not supported; one of {sorted(_CONFIG)} is")
     numbers: dict[str, float] = {}
     for name, value in config.items():
-        if name not in _CONFIG.get(loss_fn, frozenset()) or isinstance(value, str):
+        if name not in _CONFIG[loss_fn] or isinstance(value, str):
             raise HttpError(422, f"loss_fn_config {name!r} is not supported for {loss_fn}")
         numbers[name] = value
     return LossSettings(
-        loss=_NAMES[loss_fn],
+        loss="dro" if loss_fn == "cross_entropy" else cast(LossName, loss_fn),
         clip_low=1 - numbers.get("clip_low_threshold", 0.8),
         clip_high=numbers.get("clip_high_threshold", 1.2) - 1,
         dro_beta=0.0 if loss_fn == "cross_entropy" else numbers.get("beta", 0.05),
@@ -119,10 +106,13 @@ def _settings(loss_fn: str, config: Mapping[str, float | str]) -> LossSettings:
 
 def _datum(loss_fn: str, datum: WireDatum, context_limit: int, where: str) -> Datum:
     count = len(datum.tokens)
-    needed = _INPUTS[loss_fn] | {"target_tokens"}
+    needed = {"target_tokens", "logprobs", "advantages"}
+    if loss_fn == "cross_entropy":
+        needed = {"target_tokens", "weights"}
     if missing := needed - datum.inputs.keys():
         raise HttpError(422, f"{where}: {loss_fn} needs {sorted(missing)}")
-    if unknown := datum.inputs.keys() - needed - _OPTIONAL.get(loss_fn, frozenset()):
+    allowed = needed | {"sequence_ratio_mask"} if loss_fn == "gspo" else needed
+    if unknown := datum.inputs.keys() - allowed:
         raise HttpError(422, f"{where}: {loss_fn} takes no {sorted(unknown)}")
     for name, array in datum.inputs.items():
         if array.shape != (count,):

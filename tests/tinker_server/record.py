@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 _STEPS = "steps.log"
 
@@ -18,26 +17,11 @@ class Record:
         self._lock = threading.Lock()
         self._steps = state_dir / _STEPS
         self._requests: Counter[str] = Counter()
-        self._statuses: Counter[int] = Counter()
-        self._repeats: Counter[str] = Counter()
-        self._heartbeats: Counter[str] = Counter()
         self._finished: dict[str, tuple[str, str | None]] = {}
 
     def request(self, kind: str) -> None:
         with self._lock:
             self._requests[kind] += 1
-
-    def answered(self, status: int) -> None:
-        with self._lock:
-            self._statuses[status] += 1
-
-    def repeated(self, kind: str) -> None:
-        with self._lock:
-            self._repeats[kind] += 1
-
-    def heartbeat(self, session_id: str) -> None:
-        with self._lock:
-            self._heartbeats[session_id] += 1
 
     def finished_with(self, session_id: str, status: str, detail: str | None) -> None:
         with self._lock:
@@ -54,24 +38,6 @@ class Record:
             return Counter(self._requests)
 
     @property
-    def statuses(self) -> Counter[int]:
-        """Answers given, by HTTP status."""
-        with self._lock:
-            return Counter(self._statuses)
-
-    @property
-    def repeats(self) -> Counter[str]:
-        """Requests that had come before and were answered with the first one's result, by kind."""
-        with self._lock:
-            return Counter(self._repeats)
-
-    @property
-    def heartbeats(self) -> Counter[str]:
-        """By session."""
-        with self._lock:
-            return Counter(self._heartbeats)
-
-    @property
     def finished(self) -> dict[str, tuple[str, str | None]]:
         """Sessions that their client closed: status and detail."""
         with self._lock:
@@ -84,13 +50,3 @@ class Record:
             if not self._steps.exists():
                 return Counter()
             return Counter(self._steps.read_text().split())
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "requests": self.requests,
-            "statuses": {str(status): count for status, count in self.statuses.items()},
-            "repeats": self.repeats,
-            "heartbeats": self.heartbeats,
-            "finished": self.finished,
-            "applied_steps": self.applied_steps,
-        }

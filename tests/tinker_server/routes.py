@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -12,17 +13,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.tinker_server import views
-from tests.tinker_server.control import control_routes
 from tests.tinker_server.errors import HttpError, WorkFailed
 from tests.tinker_server.futures import Pending, Promise
 from tests.tinker_server.service import Service
-from tests.tinker_server.wire import (
-    PROTOBUF,
-    TrainingRequest,
-    read_json,
-    read_training,
-)
+from tests.tinker_server.settings import ServedModel
+from tests.tinker_server.wire import PROTOBUF, read_json, read_training
 
 _REFUSALS = frozenset({400, 401, 403, 404, 410, 422})
 """Statuses after which the SDK doesn't send a request again: its turn is over."""
@@ -42,20 +37,12 @@ Reader = Callable[[Service, Request, bytes], Call]
 
 
 def make_app(service: Service) -> Starlette:
-    routes = [
-        Route(f"/api/v1{path}", _endpoint(service, reader), methods=[method])
-        for method, path, reader in _ROUTES
-    ]
-    return Starlette(routes=[*routes, *control_routes(service)])
-
-
-def _endpoint(service: Service, reader: Reader) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        response = await _handle(service, reader, request)
-        service.record.answered(response.status_code)
-        return response
-
-    return endpoint
+    return Starlette(
+        routes=[
+            Route(f"/api/v1{path}", partial(_handle, service, reader), methods=[method])
+            for method, path, reader in _ROUTES
+        ]
+    )
 
 
 async def _handle(service: Service, reader: Reader, request: Request) -> Response:
@@ -69,8 +56,7 @@ async def _handle(service: Service, reader: Reader, request: Request) -> Respons
     except (KeyError, TypeError, ValueError) as error:
         return _refusal(422, f"the request can't be read: {error!r}")
     service.record.request(call.names[0])
-    path = request.url.path
-    fault = service.faults.take(("answer", "lose", "slow"), call.names, path)
+    fault = service.faults.take(("answer", "lose", "slow"), call.names)
     if fault is not None and fault.action == "answer":
         response: Response = _refusal(fault.status, fault.detail or "injected fault")
     else:
@@ -133,19 +119,11 @@ def _promise(kind: str, act: Callable[[Service, dict[str, Any]], Promise]) -> Re
     return read
 
 
-def _gradient(forward_only: bool) -> Reader:
-    def read(service: Service, request: Request, body: bytes) -> Call:
-        given: TrainingRequest = read_training(
-            body,
-            request.headers.get("content-type", ""),
-            request.headers.get("content-encoding", ""),
-            forward_only,
-        )
-        kind = "forward" if given.forward_only else "forward_backward"
-        turn = None if given.seq_id is None else (given.model_id, given.seq_id)
-        return Call((kind,), lambda: JSONResponse(service.gradient(given).submission), turn)
-
-    return read
+def _gradient(service: Service, request: Request, body: bytes) -> Call:
+    given = read_training(body, request.headers.get("content-encoding", ""))
+    kind = "forward" if given.forward_only else "forward_backward"
+    turn = (given.model_id, given.seq_id)
+    return Call((kind,), lambda: JSONResponse(service.gradient(given).submission), turn)
 
 
 def _retrieve(service: Service, request: Request, body: bytes) -> Call:
@@ -168,47 +146,92 @@ def _retrieve(service: Service, request: Request, body: bytes) -> Call:
             if answer.pause is not None and answer.pause.reason is not None:
                 content_408["queue_state_reason"] = answer.pause.reason
             return JSONResponse(content_408, 408)
-        if PROTOBUF in request.headers.get("accept", ""):
-            encoded = answer.as_proto()
-            if encoded is not None:
-                return Response(encoded, media_type=PROTOBUF)
-        return JSONResponse(answer.as_json())
+        if isinstance(answer, bytes):
+            return Response(answer, media_type=PROTOBUF)
+        return JSONResponse(answer)
 
     return Call(names, run)
 
 
-def _paged(kind: str, name: str, all_of: Callable[[Service], list[Any]], total: bool) -> Reader:
-    def read(service: Service, request: Request, body: bytes) -> Call:
-        limit = int(request.query_params.get("limit", 20))
-        offset = int(request.query_params.get("offset", 0))
-
-        def run() -> Response:
-            found = all_of(service)
-            answer: dict[str, Any] = {name: found[offset : offset + limit]}
-            if total:
-                answer["cursor"] = {"offset": offset, "limit": limit, "total_count": len(found)}
-            return JSONResponse(answer)
-
-        return Call((kind,), run)
-
-    return read
+# What the simple requests are answered with: None is an answer without a body
 
 
-_RUN = "/training_runs/{run_id}"
-_CHECKPOINT = _RUN + "/checkpoints/{checkpoint_id:path}"
+def create_session(service: Service, content: dict[str, Any]) -> dict[str, Any]:
+    session = service.create_session()
+    return {
+        "type": "create_session",
+        "session_id": session.session_id,
+        "info_message": "This server trains all weights: LoRA settings are ignored.",
+    }
+
+
+def heartbeat(service: Service, content: dict[str, Any]) -> dict[str, Any]:
+    service.open_session(content["session_id"])
+    return {"type": "session_heartbeat"}
+
+
+def finish(service: Service, content: dict[str, Any]) -> None:
+    service.finish(content["session_id"], content["reason"]["type"], content.get("detail"))
+
+
+def capabilities(service: Service, content: dict[str, Any]) -> dict[str, Any]:
+    def describe(name: str, model: ServedModel) -> dict[str, Any]:
+        return {
+            "model_name": name,
+            "max_context_length": model.max_context_length or service.context_limit,
+            "trainable": model.trainable,
+            "sampleable": model.sampleable,
+        }
+
+    return {"supported_models": [describe(*each) for each in service.settings.models.items()]}
+
+
+def get_info(service: Service, content: dict[str, Any]) -> dict[str, Any]:
+    run = service.run(content["model_id"])
+    return {
+        "type": "get_info",
+        "model_id": run.run_id,
+        "model_name": run.base_model,
+        "is_lora": False,
+        "model_data": {
+            "arch": "tbtui-embedded",
+            "model_name": run.base_model,
+            "tokenizer_id": "embedded",
+        },
+    }
+
+
+def create_sampling_session(service: Service, content: dict[str, Any]) -> dict[str, Any]:
+    sampler = service.create_sampling_session(content)
+    return {
+        "type": "create_sampling_session",
+        "sampling_session_id": sampler.sampling_session_id,
+    }
+
+
+def checkpoints(service: Service, content: dict[str, Any]) -> dict[str, Any]:
+    run = service.store.run(content["run_id"])
+    found = service.store.of_run(run.run_id)
+    return {"checkpoints": [service.store.describe(each) for each in found]}
+
+
+def delete_checkpoint(service: Service, content: dict[str, Any]) -> None:
+    service.store.delete(f"tinker://{content['run_id']}/{content['checkpoint_id']}")
+
+
+_CHECKPOINTS = "/training_runs/{run_id}/checkpoints"
 _ROUTES: list[tuple[str, str, Reader]] = [
     ("GET", "/healthz", _json("health", lambda s, c: {"status": "ok"})),
-    ("POST", "/client/config", _json("config", lambda s, c: dict(s.settings.client_config))),
+    ("POST", "/client/config", _json("config", lambda s, c: {})),
     ("POST", "/client/dynamic_config", _json("dynamic_config", lambda s, c: {})),
     ("POST", "/telemetry", _json("telemetry", lambda s, c: {"status": "accepted"})),
-    ("POST", "/create_session", _json("create_session", views.create_session)),
-    ("POST", "/session_heartbeat", _json("heartbeat", views.heartbeat)),
-    ("POST", "/sessions/{session_id}/finish", _json("finish", views.finish)),
-    ("GET", "/get_server_capabilities", _json("capabilities", views.capabilities)),
+    ("POST", "/create_session", _json("create_session", create_session)),
+    ("POST", "/session_heartbeat", _json("heartbeat", heartbeat)),
+    ("POST", "/sessions/{session_id}/finish", _json("finish", finish)),
+    ("GET", "/get_server_capabilities", _json("capabilities", capabilities)),
     ("POST", "/create_model", _promise("create_model", Service.create_model)),
-    ("POST", "/get_info", _json("get_info", views.get_info)),
-    ("POST", "/forward", _gradient(True)),
-    ("POST", "/forward_backward", _gradient(False)),
+    ("POST", "/get_info", _json("get_info", get_info)),
+    ("POST", "/forward_backward", _gradient),
     ("POST", "/optim_step", _promise("optim_step", Service.optim_step)),
     ("POST", "/save_weights", _promise("save_weights", Service.save_weights)),
     (
@@ -221,17 +244,13 @@ _ROUTES: list[tuple[str, str, Reader]] = [
     (
         "POST",
         "/create_sampling_session",
-        _json("create_sampling_session", views.create_sampling_session),
+        _json("create_sampling_session", create_sampling_session),
     ),
     ("POST", "/asample", _promise("asample", Service.sample)),
-    ("GET", "/samplers/{sampler_id}", _json("get_sampler", views.get_sampler)),
-    ("GET", "/sessions", _paged("sessions", "sessions", Service.sessions, False)),
-    ("GET", "/sessions/{session_id}", _json("get_session", views.get_session)),
-    ("GET", "/training_runs", _paged("training_runs", "training_runs", views.all_runs, True)),
-    ("GET", _RUN, _json("training_run", views.training_run)),
-    ("GET", _RUN + "/checkpoints", _json("checkpoints", views.checkpoints)),
-    ("PUT", _CHECKPOINT + "/ttl", _json("checkpoint_ttl", views.set_ttl)),
-    ("DELETE", _CHECKPOINT, _json("delete_checkpoint", views.delete_checkpoint)),
-    ("GET", "/checkpoints", _paged("all_checkpoints", "checkpoints", views.all_checkpoints, True)),
-    ("POST", "/weights_info", _json("weights_info", views.weights_info)),
+    ("GET", _CHECKPOINTS, _json("checkpoints", checkpoints)),
+    (
+        "DELETE",
+        _CHECKPOINTS + "/{checkpoint_id:path}",
+        _json("delete_checkpoint", delete_checkpoint),
+    ),
 ]

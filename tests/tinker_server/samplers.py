@@ -1,14 +1,11 @@
-"""Sampling from snapshots of weights: a few policy processes, each with one snapshot loaded."""
+"""Sampling from weights on disk: one policy process, with one directory of them loaded."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from tbtui.policies.local.client import LocalPolicy
 
@@ -44,82 +41,41 @@ def _prefixes(tokens: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Weights that can be sampled from. `version` tells a name that was used again."""
+class Sampler:
+    """A policy process, which is given the weights that are asked for."""
 
-    directory: Path
-    version: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Sampler:
-    policy: LocalPolicy
-    snapshot: Snapshot
-    ready: asyncio.Future[None]
-    users: int = 0
-    last_used: float = field(default_factory=time.monotonic)
-
-
-class SamplerPool:
-    """At most `size` processes. One without users is given other weights when those are needed."""
-
-    def __init__(self, size: int, log: IO[bytes] | None = None) -> None:
-        self._size = size
-        self._log = log
-        self._samplers: list[_Sampler] = []
+    def __init__(self) -> None:
+        self._policy: LocalPolicy | None = None
+        self._weights: Path | None = None
+        self._users = 0
         self._freed = asyncio.Condition()
 
     @contextlib.asynccontextmanager
-    async def using(self, snapshot: Snapshot) -> AsyncIterator[LocalPolicy]:
-        """A policy whose published and trained weights are `snapshot`'s. Raises `PolicyError`
-        when they can't be loaded."""
-        sampler = await self._claim(snapshot)
+    async def using(self, weights: Path) -> AsyncIterator[LocalPolicy]:
+        """A policy whose published and trained weights are those. Raises `PolicyError` when they
+        can't be loaded."""
+        async with self._freed:
+            await self._freed.wait_for(lambda: not self._users or self._weights == weights)
+            policy = await self._with(weights)
+            self._users += 1
         try:
-            await asyncio.shield(sampler.ready)
-            yield sampler.policy
+            yield policy
         finally:
-            sampler.users -= 1
-            sampler.last_used = time.monotonic()
-            if not sampler.users:
-                async with self._freed:
-                    self._freed.notify_all()
+            async with self._freed:
+                self._users -= 1
+                self._freed.notify_all()
 
-    async def _claim(self, snapshot: Snapshot) -> _Sampler:
-        while True:
-            for sampler in self._samplers:
-                if sampler.snapshot == snapshot:
-                    sampler.users += 1
-                    return sampler
-            idle = [sampler for sampler in self._samplers if not sampler.users]
-            if len(self._samplers) >= self._size and not idle:
-                async with self._freed:
-                    await self._freed.wait()
-                continue
-            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            if len(self._samplers) < self._size:
-                policy = LocalPolicy(snapshot.directory, log=self._log)
-                sampler = _Sampler(policy, snapshot, ready, users=1)
-                self._samplers.append(sampler)
-                fresh = True
-            else:
-                sampler = min(idle, key=lambda each: each.last_used)
-                sampler.snapshot, sampler.ready, sampler.users = snapshot, ready, 1
-                fresh = False
-            try:
-                if fresh:
-                    await sampler.policy.start()
-                else:
-                    await sampler.policy.load(snapshot.directory)
-            except BaseException as error:
-                self._samplers.remove(sampler)
-                ready.set_exception(error)
-                ready.exception()
-                await sampler.policy.close()
-                raise
-            ready.set_result(None)
-            return sampler
+    async def _with(self, weights: Path) -> LocalPolicy:
+        if self._policy is None:
+            policy = LocalPolicy(weights)
+            await policy.start()
+            self._policy = policy
+        elif weights != self._weights:
+            self._weights = None
+            await self._policy.load(weights)
+        self._weights = weights
+        return self._policy
 
     async def close(self) -> None:
-        await asyncio.gather(*(sampler.policy.close() for sampler in self._samplers))
-        self._samplers.clear()
+        if self._policy is not None:
+            await self._policy.close()

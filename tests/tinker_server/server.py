@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
 
 import uvicorn
 from starlette.types import Receive, Scope, Send
@@ -38,12 +37,12 @@ class DroppingProtocol(H11Protocol):
 class TinkerServer:
     """Real HTTP on 127.0.0.1. `faults` and `record` outlive `kill` and `start`."""
 
-    def __init__(self, settings: ServerSettings, faults: Faults, port: int = 0) -> None:
+    def __init__(self, settings: ServerSettings, faults: Faults) -> None:
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         self.settings = settings
         self.faults = faults
         self.record = Record(settings.state_dir)
-        self._port = port
+        self._port = 0
         self._thread: threading.Thread | None = None
         self._server: uvicorn.Server | None = None
         self._service: Service | None = None
@@ -71,8 +70,7 @@ class TinkerServer:
         self._thread = self._loop = self._server = self._service = None
 
     async def expire(self, path: str | None = None) -> None:
-        """Let a checkpoint, a sampling session (by id) or, without `path`, all sampling weights
-        but the base model's expire."""
+        """Let a checkpoint or, without `path`, all sampling weights but the base model's expire."""
         await self._on_loop(lambda service: service.expire(path))
 
     async def delete_run(self, run_id: str) -> None:
@@ -125,23 +123,16 @@ async def serving(
     state_dir: Path,
     models: Mapping[str, ServedModel] | None = None,
     faults: Faults | None = None,
-    client_config: Mapping[str, Any] | None = None,
-    port: int = 0,
-    sampler_processes: int = 2,
     poll_seconds: float = 10.0,
-    log: IO[bytes] | None = None,
 ) -> AsyncIterator[TinkerServer]:
     """A running server. `models`: names under which the embedded model is served, "starter" when
-    None. `client_config`: flags for the SDK. `log`: where the policy processes' output goes."""
+    None."""
     settings = ServerSettings(
         state_dir=state_dir,
         models={STARTER: ServedModel()} if models is None else models,
-        client_config=client_config or {},
-        sampler_processes=sampler_processes,
         poll_seconds=poll_seconds,
-        log=log,
     )
-    server = TinkerServer(settings, faults or Faults(), port)
+    server = TinkerServer(settings, faults or Faults())
     server.start()
     try:
         yield server

@@ -13,22 +13,19 @@ from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
 from tests.tinker_server.checkpoints import (
     CheckpointRecord,
     CheckpointStore,
-    Kind,
     RunRecord,
-    drop_optimizer,
     expiry,
 )
 from tests.tinker_server.errors import HttpError
 from tests.tinker_server.faults import Faults
-from tests.tinker_server.futures import Futures, Promise
+from tests.tinker_server.futures import Futures, Promise, Work, carry_out
 from tests.tinker_server.record import Record
-from tests.tinker_server.samplers import SamplerPool, Snapshot
+from tests.tinker_server.samplers import Sampler
 from tests.tinker_server.sampling import SamplingSession, draw, sampling_request
 from tests.tinker_server.settings import MAX_LORA_RANK, ServerSettings, Session
 from tests.tinker_server.settings import ServedModel as ServedModel
 from tests.tinker_server.training import TrainingRun, optim_settings
-from tests.tinker_server.wire import JsonAnswer, TrainingRequest
-from tests.tinker_server.work import Work, carry_out
+from tests.tinker_server.wire import Answer, TrainingRequest
 
 
 class Service:
@@ -40,7 +37,7 @@ class Service:
         self.record = record
         self.store = CheckpointStore(settings.state_dir)
         self.futures = Futures(faults, settings.poll_seconds)
-        self._pool = SamplerPool(settings.sampler_processes, settings.log)
+        self._sampler = Sampler()
         self._sessions: dict[str, Session] = {}
         self._runs: dict[str, TrainingRun] = {}
         self._samplers: dict[str, SamplingSession] = {}
@@ -53,10 +50,9 @@ class Service:
 
     # Sessions
 
-    def create_session(self, content: dict[str, Any]) -> Session:
-        session_id = str(uuid.uuid4())
-        session = Session(session_id, content.get("user_metadata"), content.get("display_name"))
-        self._sessions[session_id] = session
+    def create_session(self) -> Session:
+        session = Session(str(uuid.uuid4()))
+        self._sessions[session.session_id] = session
         return session
 
     def session(self, session_id: str) -> Session:
@@ -69,9 +65,6 @@ class Service:
         if session.finished:
             raise HttpError(410, f"session {session_id} has finished")
         return session
-
-    def sessions(self) -> list[str]:
-        return list(self._sessions)
 
     def finish(self, session_id: str, status: str, detail: str | None) -> None:
         session = self.session(session_id)
@@ -105,32 +98,15 @@ class Service:
                 f"Lora_config.rank {rank} exceeds max LoRA rank {MAX_LORA_RANK} for model"
                 f" {base_model}",
             )
-        optimizer = (content.get("optimizer_config") or {}).get("type", "adamw")
-        if optimizer != "adamw":
-            raise HttpError(422, f"optimizer {optimizer!r} is not supported; adamw is")
         return self._new_run(
             content, "create_model", base_model, lambda run: run.start(None, None), {}
         )
 
     def load_weights(self, content: dict[str, Any]) -> Promise:
-        """Into a model that there is, or (with a session's id) into a new one."""
+        """Into a new model."""
         record = self.store.find(content["path"])
         optimizer: bool = content["optimizer"]
-        if optimizer and record.kind == "sampler_weights":
-            raise HttpError(422, f"{record.path} has no optimizer state")
         directory = self.store.directory(record)
-        if content.get("model_id"):
-            run = self.run(content["model_id"])
-
-            async def load() -> JsonAnswer:
-                source = directory
-                if not optimizer:
-                    source = self.store.ephemeral(uuid.uuid4().hex)
-                    await asyncio.to_thread(drop_optimizer, directory, source)
-                await run.policy.load(source)
-                return JsonAnswer({"path": record.path, "type": "load_weights"})
-
-            return self.in_turn(run, content.get("seq_id"), "load_weights", load)
 
         async def start(run: TrainingRun) -> None:
             # Weights alone: a new training, whose reference they are.
@@ -150,29 +126,24 @@ class Service:
         session = self.open_session(content["session_id"])
         run_id = f"{session.session_id}:train:{content['model_seq_id']}"
         if run_id in self._runs:
-            self.record.repeated(kind)
             promise = self._runs[run_id].known(0)
             assert promise is not None
             return promise
         run = self._runs[run_id] = TrainingRun(
-            run_id, base_model, self.futures, self.faults, self.record, self.settings.log
+            run_id, base_model, self.futures, self.faults, self.record
         )
         session.training_run_ids.append(run_id)
 
-        async def work() -> JsonAnswer:
+        async def work() -> Answer:
             await start(run)
-            metadata = content.get("user_metadata")
-            self.store.add_run(RunRecord(run_id, base_model, time.time(), metadata))
-            return JsonAnswer({"model_id": run_id, "type": kind, **answer})
+            self.store.add_run(RunRecord(run_id, base_model, time.time()))
+            return {"model_id": run_id, "type": kind, **answer}
 
         return run.submit(0, kind, work, model_id=run_id)
 
-    def in_turn(self, run: TrainingRun, seq_id: int | None, kind: str, work: Work) -> Promise:
+    def in_turn(self, run: TrainingRun, seq_id: int, kind: str, work: Work) -> Promise:
         """Have `work` done in `run`'s order; what was asked before is not done again."""
-        if (promise := run.known(seq_id)) is not None:
-            self.record.repeated(kind)
-            return promise
-        return run.submit(seq_id, kind, work)
+        return run.known(seq_id) or run.submit(seq_id, kind, work)
 
     def gradient(self, request: TrainingRequest) -> Promise:
         run = self.run(request.model_id)
@@ -182,75 +153,40 @@ class Service:
     def optim_step(self, content: dict[str, Any]) -> Promise:
         run = self.run(content["model_id"])
         settings = optim_settings(content.get("adam_params") or content["optimizer_params"])
-        return self.in_turn(run, content.get("seq_id"), "optim_step", lambda: run.step(settings))
+        return self.in_turn(run, content["seq_id"], "optim_step", lambda: run.step(settings))
 
     # Checkpoints
 
     def save_weights(self, content: dict[str, Any]) -> Promise:
         run = self.run(content["model_id"])
-        record = self._checkpoint(run, "weights", content)
-        overwrite = content.get("overwrite", False)
-
-        async def save() -> JsonAnswer:
-            if not overwrite and self.store.exists(record):
-                raise HttpError(409, f"checkpoint {record.path} already exists")
-            await run.policy.save(self.store.directory(record))
-            self.store.write_record(record)
-            return JsonAnswer({"path": record.path, "type": "save_weights"})
-
-        return self.in_turn(run, content.get("seq_id"), "save_weights", save)
-
-    def save_weights_for_sampler(self, content: dict[str, Any]) -> Promise:
-        """With a name: a checkpoint. Without: a sampling session of a snapshot."""
-        run = self.run(content["model_id"])
-        if content.get("kind", "snapshot") != "snapshot":
-            raise HttpError(422, "in-flight sampling is not supported; kind must be snapshot")
-        if content.get("path") is None:
-            work = self._ephemeral(run, content)
-        else:
-            work = self._named_sampler(run, content)
-        return self.in_turn(run, content.get("seq_id"), "save_weights_for_sampler", work)
-
-    def _named_sampler(self, run: TrainingRun, content: dict[str, Any]) -> Work:
-        record = self._checkpoint(run, "sampler_weights", content)
-
-        async def save() -> JsonAnswer:
-            if self.store.exists(record):
-                raise HttpError(409, f"checkpoint {record.path} already exists")
-            directory = self.store.directory(record)
-            await run.policy.save(directory)
-            await asyncio.to_thread(drop_optimizer, directory, directory)
-            self.store.write_record(record)
-            return JsonAnswer({"path": record.path, "type": "save_weights_for_sampler"})
-
-        return save
-
-    def _ephemeral(self, run: TrainingRun, content: dict[str, Any]) -> Work:
-        session = self.session(run.run_id.split(":")[0])
-        sampler_id = f"{session.session_id}:sample:{content['sampling_session_seq_id']}"
-
-        async def save() -> JsonAnswer:
-            directory = self.store.ephemeral(sampler_id)
-            await run.policy.save(directory)
-            self._add_sampler(
-                session, SamplingSession(sampler_id, run.base_model, Snapshot(directory))
-            )
-            return JsonAnswer(
-                {"sampling_session_id": sampler_id, "type": "save_weights_for_sampler"}
-            )
-
-        return save
-
-    def _checkpoint(
-        self, run: TrainingRun, kind: Kind, content: dict[str, Any]
-    ) -> CheckpointRecord:
-        name = content.get("path") or uuid.uuid4().hex
+        name = content["path"]
         if "/" in name or name.startswith("."):
             raise HttpError(422, f"{name!r} can't be a checkpoint's name")
-        return CheckpointRecord(
-            run.run_id, kind, name, run.base_model, time.time(),
-            expiry(content.get("ttl_seconds")), content.get("user_metadata"),
-        )  # fmt: skip
+        expires_at = expiry(content.get("ttl_seconds"))
+        record = CheckpointRecord(run.run_id, name, run.base_model, time.time(), expires_at)
+
+        async def save() -> Answer:
+            await run.policy.save(self.store.directory(record))
+            self.store.write_record(record)
+            return {"path": record.path, "type": "save_weights"}
+
+        return self.in_turn(run, content["seq_id"], "save_weights", save)
+
+    def save_weights_for_sampler(self, content: dict[str, Any]) -> Promise:
+        """A sampling session of a snapshot without a name."""
+        run = self.run(content["model_id"])
+        if content.get("path") is not None:
+            raise HttpError(422, "named sampling weights are not supported")
+        session_id = run.run_id.split(":")[0]
+        sampler_id = f"{session_id}:sample:{content['sampling_session_seq_id']}"
+
+        async def save() -> Answer:
+            directory = self.store.ephemeral(sampler_id)
+            await run.policy.save(directory)
+            self._samplers[sampler_id] = SamplingSession(sampler_id, directory)
+            return {"sampling_session_id": sampler_id, "type": "save_weights_for_sampler"}
+
+        return self.in_turn(run, content["seq_id"], "save_weights_for_sampler", save)
 
     # Sampling
 
@@ -260,35 +196,21 @@ class Service:
         return self._samplers[sampler_id]
 
     def create_sampling_session(self, content: dict[str, Any]) -> SamplingSession:
+        """A session of a base model: what training clients publish has sessions of its own."""
         session = self.open_session(content["session_id"])
         sampler_id = f"{session.session_id}:sample:{content['sampling_session_seq_id']}"
-        if sampler_id in self._samplers:
-            self.record.repeated("create_sampling_session")
-            return self._samplers[sampler_id]
-        if path := content.get("model_path"):
-            record = self.store.find(path)
-            snapshot = Snapshot(self.store.directory(record), record.created_at)
-            sampler = SamplingSession(sampler_id, record.base_model, snapshot, path)
-        else:
-            base_model = content.get("base_model")
-            model = self.settings.models.get(base_model or "")
-            if base_model is None or model is None:
-                raise HttpError(404, f"base model {base_model} is not served here")
-            if not model.sampleable:
-                raise HttpError(422, f"base model {base_model} can't be sampled here")
-            sampler = SamplingSession(sampler_id, base_model, Snapshot(SHIPPED))
-        self._add_sampler(session, sampler)
-        return sampler
-
-    def _add_sampler(self, session: Session, sampler: SamplingSession) -> None:
-        self._samplers[sampler.sampling_session_id] = sampler
-        session.sampler_ids.append(sampler.sampling_session_id)
+        base_model = content.get("base_model")
+        model = self.settings.models.get(base_model or "")
+        if model is None:
+            raise HttpError(404, f"base model {base_model} is not served here")
+        if not model.sampleable:
+            raise HttpError(422, f"base model {base_model} can't be sampled here")
+        sampler = SamplingSession(sampler_id, SHIPPED)
+        return self._samplers.setdefault(sampler_id, sampler)
 
     def sample(self, content: dict[str, Any]) -> Promise:
         sampler = self.sampler(content["sampling_session_id"])
         self.open_session(sampler.sampling_session_id.split(":")[0])
-        if sampler.model_path is not None and not sampler.expired:
-            self.store.find(sampler.model_path)
         if sampler.expired:
             raise HttpError(
                 404, f"the weights of sampling session {sampler.sampling_session_id} have expired"
@@ -296,12 +218,11 @@ class Service:
         request = sampling_request(content, self.context_limit, self._vocabulary, self._end_id)
         request_id = f"{sampler.sampling_session_id}:{content['seq_id']}"
         if (promise := self.futures.find(request_id)) is not None:
-            self.record.repeated("asample")
             return promise
-        ids = [f"{request_id}:{index}" for index in range(request.count)]
+        ids = [f"{request_id}:0"]
         promise = self.futures.add(request_id, "asample", sample_sequence_ids=ids)
         task = asyncio.create_task(
-            carry_out(promise, lambda: draw(request, sampler, self._pool), self.faults)
+            carry_out(promise, lambda: draw(request, sampler, self._sampler), self.faults)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -310,14 +231,12 @@ class Service:
     # What a test does to it
 
     def expire(self, path: str | None) -> None:
-        """Let the checkpoint, the sampling session or (None) all sampling weights expire."""
-        for sampler in self._samplers.values():
-            if path is None:
-                sampler.expired |= sampler.snapshot.directory != SHIPPED
-            else:
-                sampler.expired |= path in (sampler.sampling_session_id, sampler.model_path)
-        if path is not None and path.startswith("tinker://"):
+        """Let the checkpoint or (None) all sampling weights but the base model's expire."""
+        if path is not None:
             self.store.set_expiry(path, time.time() - 1)
+            return
+        for sampler in self._samplers.values():
+            sampler.expired |= sampler.weights != SHIPPED
 
     def delete_run(self, run_id: str) -> None:
         """As if somebody had deleted it elsewhere: its checkpoints are gone, too."""
@@ -335,4 +254,4 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._closing, return_exceptions=True)
         await asyncio.gather(*(run.close() for run in self._runs.values()))
-        await self._pool.close()
+        await self._sampler.close()

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
-from collections import deque
 from pathlib import Path
-from typing import IO
 
 from tbtui.policies.base import OptimSettings
 from tbtui.policies.local.client import LocalPolicy
 from tests.tinker_server.errors import HttpError, WorkFailed
 from tests.tinker_server.faults import Faults
-from tests.tinker_server.futures import Futures, Promise
+from tests.tinker_server.futures import Futures, Promise, Work, carry_out
 from tests.tinker_server.losses import loss_batch
 from tests.tinker_server.record import Record
-from tests.tinker_server.wire import JsonAnswer, TrainingAnswer, TrainingRequest
-from tests.tinker_server.work import Work, carry_out
+from tests.tinker_server.wire import Answer, TrainingRequest, training_answer
 
 _GONE = "the training run is gone"
 _BETAS = (0.9, 0.95)
@@ -35,18 +31,15 @@ class TrainingRun:
         futures: Futures,
         faults: Faults,
         record: Record,
-        log: IO[bytes] | None,
     ) -> None:
         self.run_id = run_id
         self.base_model = base_model
         self._futures = futures
         self._faults = faults
         self._record = record
-        self._log = log
         self._policy: LocalPolicy | None = None
         self._waiting: dict[int, tuple[Promise, Work] | None] = {}
         """By number; None: passed over."""
-        self._unnumbered: deque[tuple[Promise, Work]] = deque()
         self._next = 0
         self._arrived = asyncio.Event()
         self._worker = asyncio.create_task(self._work())
@@ -61,18 +54,14 @@ class TrainingRun:
     def context_limit(self) -> int:
         return self.policy.info.context_limit
 
-    def known(self, seq_id: int | None) -> Promise | None:
+    def known(self, seq_id: int) -> Promise | None:
         """What was promised for this number before."""
-        return None if seq_id is None else self._futures.find(self._request_id(seq_id))
+        return self._futures.find(self._request_id(seq_id))
 
-    def submit(self, seq_id: int | None, kind: str, work: Work, **extra: object) -> Promise:
-        """Have `work` done in its turn; without a number, when no numbered work is due."""
-        number = f"unnumbered-{uuid.uuid4().hex}" if seq_id is None else seq_id
-        promise = self._futures.add(self._request_id(number), kind, **extra)
-        if seq_id is None or seq_id < self._next:  # or its turn was passed over before
-            self._unnumbered.append((promise, work))
-        else:
-            self._waiting[seq_id] = (promise, work)
+    def submit(self, seq_id: int, kind: str, work: Work, **extra: object) -> Promise:
+        """Have `work` done in its turn."""
+        promise = self._futures.add(self._request_id(seq_id), kind, **extra)
+        self._waiting[seq_id] = (promise, work)
         self._arrived.set()
         return promise
 
@@ -84,7 +73,7 @@ class TrainingRun:
 
     async def start(self, checkpoint: Path | None, resume: Path | None) -> None:
         """A new training from `checkpoint`'s weights, or (with `resume`) one that goes on."""
-        policy = LocalPolicy(checkpoint, log=self._log)
+        policy = LocalPolicy(checkpoint)
         await policy.start()
         try:
             if resume is not None:
@@ -94,7 +83,7 @@ class TrainingRun:
             raise
         self._policy = policy
 
-    async def gradient(self, request: TrainingRequest) -> TrainingAnswer:
+    async def gradient(self, request: TrainingRequest) -> bytes:
         batch = loss_batch(request.loss_fn, request.config, request.data, self.context_limit)
         if request.forward_only:
             logprobs = await self.policy.score(batch.whole, "trained")
@@ -104,40 +93,36 @@ class TrainingRun:
             logprobs, loss = result.logprobs, result.loss
             if batch.trained is not batch.whole:
                 logprobs = await self.policy.score(batch.whole, "trained")
-        return TrainingAnswer(logprobs, {"loss:sum": loss})
+        return training_answer(logprobs, {"loss:sum": loss})
 
-    async def step(self, settings: OptimSettings) -> JsonAnswer:
+    async def step(self, settings: OptimSettings) -> Answer:
         result = await self.policy.apply(settings)
         self._record.step(self.run_id)
         assert result.grad_norm is not None
-        return JsonAnswer({"metrics": {"unclipped_grad_l2:mean": result.grad_norm}})
+        return {"metrics": {"unclipped_grad_l2:mean": result.grad_norm}}
 
     async def close(self) -> None:
         """End it; what was waiting fails."""
         self._worker.cancel()
         await asyncio.gather(self._worker, return_exceptions=True)
-        for entry in (*self._waiting.values(), *self._unnumbered):
+        for entry in self._waiting.values():
             if entry is not None:
                 entry[0].fail(WorkFailed(_GONE, "user"))
         self._waiting.clear()
-        self._unnumbered.clear()
         if self._policy is not None:
             await self._policy.close()
 
-    def _request_id(self, number: int | str) -> str:
+    def _request_id(self, number: int) -> str:
         return f"{self.run_id}:{number}"
 
     async def _work(self) -> None:
         while True:
             self._arrived.clear()
-            while self._next in self._waiting or self._unnumbered:
-                if self._next in self._waiting:
-                    if (entry := self._waiting[self._next]) is not None:
-                        await self._do(*entry)
-                    del self._waiting[self._next]
-                    self._next += 1
-                else:
-                    await self._do(*self._unnumbered.popleft())
+            while self._next in self._waiting:
+                if (entry := self._waiting[self._next]) is not None:
+                    await self._do(*entry)
+                del self._waiting[self._next]
+                self._next += 1
             await self._arrived.wait()
 
     async def _do(self, promise: Promise, work: Work) -> None:
@@ -155,8 +140,6 @@ def optim_settings(params: dict[str, float]) -> OptimSettings:
     Raises:
         HttpError: 422 for what the embedded policy's AdamW can't do.
     """
-    if "type" in params:
-        raise HttpError(422, f"optimizer {params['type']!r} is not supported; adamw is")
     if (params.get("beta1", _BETAS[0]), params.get("beta2", _BETAS[1])) != _BETAS:
         raise HttpError(422, f"beta1, beta2 must be {_BETAS}")
     if params.get("eps", 0.0) > _LARGEST_EPS:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,114 +19,49 @@ from tests.tinker_server.losses import Floats, WireDatum
 
 PROTOBUF = "application/x-protobuf"
 _DTYPES: Mapping[int, npt.DTypeLike] = {pb.DTYPE_FLOAT32: np.float32, pb.DTYPE_INT64: np.int64}
-_NAMED_DTYPES: Mapping[str, npt.DTypeLike] = {"float32": np.float32, "int64": np.int64}
+
+Answer = dict[str, Any] | bytes
+"""A future's result: JSON, or a message of protobuf."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRequest:
-    """`forward` and `forward_backward`, however they came."""
+    """`forward` and `forward_backward`."""
 
     model_id: str
-    seq_id: int | None
+    seq_id: int
     loss_fn: str
     config: Mapping[str, float | str]
     data: list[WireDatum]
     forward_only: bool
 
 
-class Answer(Protocol):
-    """A future's result."""
-
-    def as_json(self) -> dict[str, Any]: ...
-
-    def as_proto(self) -> bytes | None:
-        """None where the protocol has only JSON."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class JsonAnswer:
-    content: dict[str, Any]
-
-    def as_json(self) -> dict[str, Any]:
-        return self.content
-
-    def as_proto(self) -> bytes | None:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingAnswer:
+def training_answer(logprobs: Sequence[Floats], metrics: Mapping[str, float]) -> bytes:
     """`logprobs[i]`: of every target of datum i."""
-
-    logprobs: tuple[Floats, ...]
-    metrics: Mapping[str, float]
-
-    def as_json(self) -> dict[str, Any]:
-        outputs = [
-            {"logprobs": {"data": each.tolist(), "dtype": "float32", "shape": [len(each)]}}
-            for each in self.logprobs
-        ]
-        return {
-            "loss_fn_output_type": "ArrayRecord",
-            "loss_fn_outputs": outputs,
-            "metrics": dict(self.metrics),
-        }
-
-    def as_proto(self) -> bytes:
-        message = pb.ForwardBackwardOutput(loss_fn_output_type="ArrayRecord")
-        record = message.loss_fn_outputs.add(type_tag="ArrayRecord", num_datums=len(self.logprobs))
-        tensor = record.fields["logprobs"]
-        tensor.dtype = pb.DTYPE_FLOAT32
-        tensor.data = b"".join(each.astype(np.float32).tobytes() for each in self.logprobs)
-        sizes = [4 * len(each) for each in self.logprobs]
-        tensor.offsets = np.cumsum([0, *sizes]).astype(np.int64).tobytes()
-        for name, value in self.metrics.items():
-            message.metrics[name] = value
-        return bytes(message.SerializeToString())
+    message = pb.ForwardBackwardOutput(loss_fn_output_type="ArrayRecord")
+    record = message.loss_fn_outputs.add(type_tag="ArrayRecord", num_datums=len(logprobs))
+    tensor = record.fields["logprobs"]
+    tensor.dtype = pb.DTYPE_FLOAT32
+    tensor.data = b"".join(each.astype(np.float32).tobytes() for each in logprobs)
+    sizes = [4 * len(each) for each in logprobs]
+    tensor.offsets = np.cumsum([0, *sizes]).astype(np.int64).tobytes()
+    for name, value in metrics.items():
+        message.metrics[name] = value
+    return bytes(message.SerializeToString())
 
 
-@dataclass(frozen=True, slots=True)
-class SampleAnswer:
+def sample_answer(sample: Sample, cached_tokens: int, prompt_logprobs: Floats | None) -> bytes:
     """`prompt_logprobs`: NaN where there is none."""
-
-    samples: Sequence[Sample]
-    cached_tokens: int
-    prompt_logprobs: Floats | None = field(default=None)
-
-    def as_json(self) -> dict[str, Any]:
-        sequences = [
-            {
-                "stop_reason": sample.stop_reason,
-                "tokens": list(sample.completion_ids),
-                "logprobs": sample.logprobs.tolist(),
-            }
-            for sample in self.samples
-        ]
-        content: dict[str, Any] = {
-            "type": "sample",
-            "sequences": sequences,
-            "prompt_cache_hit_tokens": self.cached_tokens,
-        }
-        if self.prompt_logprobs is not None:
-            content["prompt_logprobs"] = [
-                None if math.isnan(value) else value for value in self.prompt_logprobs.tolist()
-            ]
-        return content
-
-    def as_proto(self) -> bytes:
-        message = pb.SampleResponse(prompt_cache_hit_tokens=self.cached_tokens)
-        for sample in self.samples:
-            message.sequences.add(
-                stop_reason=(
-                    pb.STOP_REASON_STOP if sample.stop_reason == "stop" else pb.STOP_REASON_LENGTH
-                ),
-                tokens=np.array(sample.completion_ids, np.int32).tobytes(),
-                logprobs=sample.logprobs.astype(np.float32).tobytes(),
-            )
-        if self.prompt_logprobs is not None:
-            message.prompt_logprobs = self.prompt_logprobs.astype(np.float32).tobytes()
-        return bytes(message.SerializeToString())
+    message = pb.SampleResponse(prompt_cache_hit_tokens=cached_tokens)
+    stopped = sample.stop_reason == "stop"
+    message.sequences.add(
+        stop_reason=pb.STOP_REASON_STOP if stopped else pb.STOP_REASON_LENGTH,
+        tokens=np.array(sample.completion_ids, np.int32).tobytes(),
+        logprobs=sample.logprobs.astype(np.float32).tobytes(),
+    )
+    if prompt_logprobs is not None:
+        message.prompt_logprobs = prompt_logprobs.astype(np.float32).tobytes()
+    return bytes(message.SerializeToString())
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -141,16 +75,12 @@ def read_json(body: bytes) -> dict[str, Any]:
     return content
 
 
-def read_training(
-    body: bytes, content_type: str, encoding: str, forward_only: bool
-) -> TrainingRequest:
-    """Raises `HttpError` 400 or 422."""
+def read_training(body: bytes, encoding: str) -> TrainingRequest:
+    """Raises `HttpError` 422."""
     if encoding == "zstd":
         body = zstandard.ZstdDecompressor().decompressobj().decompress(body)
     try:
-        if PROTOBUF in content_type:
-            return _from_proto(body)
-        return _from_json(read_json(body), forward_only)
+        return _from_proto(body)
     except (KeyError, TypeError, ValueError, DecodeError) as error:
         raise HttpError(422, f"the request can't be read: {error!r}") from error
 
@@ -169,7 +99,7 @@ def _from_proto(body: bytes) -> TrainingRequest:
         inputs = {name: _tensor(name, value) for name, value in datum.loss_fn_inputs.items()}
         data.append(WireDatum(np.frombuffer(tokens, np.int32).astype(np.int64), inputs))
     return TrainingRequest(
-        message.model_id, message.seq_id or None, message.loss_fn, config, data,
+        message.model_id, message.seq_id, message.loss_fn, config, data,
         message.forward_only,
     )  # fmt: skip
 
@@ -179,26 +109,6 @@ def _tensor(name: str, message: pb.Tensor) -> npt.NDArray[np.generic]:
         raise HttpError(422, f"{name} is sparse; only dense arrays are supported")
     array = np.frombuffer(message.dense, _DTYPES[message.dtype])
     return array.reshape(list(message.shape)) if message.shape else array
-
-
-def _from_json(content: dict[str, Any], forward_only: bool) -> TrainingRequest:
-    given = content["forward_input" if forward_only else "forward_backward_input"]
-    data = [
-        WireDatum(
-            np.array(prompt_tokens(datum["model_input"]), np.int64),
-            {
-                name: np.array(tensor["data"], _NAMED_DTYPES[tensor["dtype"]]).reshape(
-                    tensor.get("shape") or [-1]
-                )
-                for name, tensor in datum["loss_fn_inputs"].items()
-            },
-        )
-        for datum in given["data"]
-    ]
-    return TrainingRequest(
-        content["model_id"], content.get("seq_id"), given["loss_fn"],
-        given.get("loss_fn_config") or {}, data, forward_only,
-    )  # fmt: skip
 
 
 def prompt_tokens(model_input: Mapping[str, Any]) -> list[int]:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.notifications import Notification
 from textual.pilot import Pilot
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.user import Preferences, write_preferences
-from tests.ui.opening import Opener, SimulatedHost
-from tests.ui.picture import PastHost, settle
+from tests.ui.opening import Opener, SimulatedHost, Steered, Wall, window
+from tests.ui.picture import PastHost
 from tests.ui.synthetic import START, Simulation, write_run
 
 
@@ -43,6 +44,12 @@ def fixed_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+@pytest.fixture(autouse=True)
+def lasting_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said stays until the app takes it back, however long a busy machine takes to look."""
+    monkeypatch.setattr(Notification, "time_left", 3600.0)
+
+
 @pytest.fixture(scope="session")
 def run_directory(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Forty seconds of a run: an evaluation, a step, and a step under way."""
@@ -54,6 +61,11 @@ def served_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """The same with a thinking policy on a server, which has been paused for eleven seconds."""
     path = tmp_path_factory.mktemp("runs") / "tinker-demo"
     return write_run(path, 39.0, policy="tinker").run
+
+
+@pytest.fixture
+def wall() -> Wall:
+    return Wall()
 
 
 @pytest.fixture
@@ -76,8 +88,7 @@ def opened(past_app: Callable[..., TbtuiApp]) -> Opener:
         size: tuple[int, int] = (200, 60), **options: object
     ) -> AsyncIterator[Pilot[int]]:
         app = past_app(**options)
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await settle(app)
+        async with window(app, size) as pilot:
             yield pilot
 
     return open_app
@@ -93,14 +104,15 @@ def simulated(tmp_path: Path) -> Iterator[SimulatedHost]:
 
 
 @pytest.fixture
-def steered(simulated: SimulatedHost) -> Opener:
+def steered(simulated: SimulatedHost) -> Steered:
     """Opens the app over the simulated run."""
 
     @asynccontextmanager
-    async def open_app(size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[int]]:
+    async def open_app(
+        size: tuple[int, int] = (80, 24),
+    ) -> AsyncIterator[tuple[Pilot[int], SimulatedHost]]:
         app = TbtuiApp(simulated, live=False, clock=lambda: simulated.simulation.now)
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await settle(app)
-            yield pilot
+        async with window(app, size) as pilot:
+            yield pilot, simulated
 
     return open_app

@@ -6,11 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tbtui.journal.events import (
     AgentCommand,
-    GroupScored,
     Outcome,
     PhaseSeconds,
     RunPhase,
@@ -24,14 +21,18 @@ from tbtui.journal.events import (
     TrialPhaseChanged,
     TrialScore,
     TurnObserved,
-    TurnParsed,
-    TurnSampled,
-    TurnStarted,
 )
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
-from tests.events import run_started, trial_finished, trial_queued
+from tests.events import (
+    group_scored,
+    run_started,
+    sample_record,
+    trial_finished,
+    trial_queued,
+    turn_parsed,
+    write_answer,
+)
 
 START = 1_750_000_000.0
 PROMPT = "root@box:/app# "
@@ -115,7 +116,7 @@ class _Writing:
             self._score(task, members)
         write(RunPhaseChanged(phase=RunPhase.TRAINING, step=0))
         self._clock[0] += 1.5
-        metrics = {"optim/surprise": 0.4, "optim/kl_sample_train_v2": 0.003}
+        metrics = {"optim/neg_logprob": 0.4, "optim/kl_sample_train_v2": 0.003}
         write(StepFinished(step=1, weights_version=1, metrics=metrics))
 
     def _member(self, task: str, number: int, member: Member) -> None:
@@ -143,41 +144,12 @@ class _Writing:
         self._clock[0] += 0.5
         text = f'{{"plan": "{said.plan}", "keystrokes": "{said.keys}"}}'.replace("\n", "\\n")
         pieces = tuple(_PIECES.findall(text))
-        write(TurnStarted(trial=trial, turn=number))
-        sample = self._writer.add_sample(
-            SampleRecord(
-                trial=trial,
-                turn=number,
-                prompt_ids=(1, 2, 3),
-                completion_ids=tuple(len(piece) for piece in pieces),
-                logprobs=np.full(len(pieces), -0.5, np.float32),
-                pieces=pieces,
-                prompt_text=PROMPT,
-                stop_reason="stop",
-                weights_version=0,
-                temperature=1.0,
-                seconds=0.2,
-            )
-        )
-        write(
-            TurnSampled(
-                trial=trial,
-                turn=number,
-                sample=sample,
-                text=text,
-                prompt_tokens=3,
-                completion_tokens=len(pieces),
-                mean_logprob=-0.5,
-                min_logprob=-0.5,
-                stop_reason="stop",
-                weights_version=0,
-                seconds=0.2,
-            )
-        )
+        record = sample_record(trial, pieces, turn=number, prompt_text=PROMPT)
+        write_answer(self._writer, record, text=text, prompt_tokens=3)
         keys = (AgentCommand(keystrokes=said.keys, duration_sec=0.1),) if said.keys else ()
         write(
-            TurnParsed(
-                trial=trial,
+            turn_parsed(
+                trial,
                 turn=number,
                 analysis="A prompt and two names.",
                 plan=said.plan if self._plans else "",
@@ -201,16 +173,7 @@ class _Writing:
             )
             for number, member in enumerate(members, start=1)
         }
-        self._writer.append(
-            GroupScored(
-                step=1,
-                group=f"g-{task}",
-                task=task,
-                disposition="trained",
-                baseline=baseline,
-                trials=scores,
-            )
-        )
+        self._writer.append(group_scored(f"g-{task}", scores, task=task, baseline=baseline))
 
 
 def _started(normalizer: str) -> RunStarted:

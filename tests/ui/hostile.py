@@ -8,20 +8,10 @@ from pathlib import Path
 import numpy as np
 from textual.pilot import Pilot
 
-from tbtui.journal.events import (
-    AgentCommand,
-    Noted,
-    TrialPhase,
-    TrialPhaseChanged,
-    TrialQueued,
-    TurnObserved,
-    TurnParsed,
-    TurnStarted,
-)
+from tbtui.journal.events import AgentCommand, Noted, TrialPhase, TrialPhaseChanged, TurnObserved
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
-from tests.events import turn_sampled
+from tests.events import sample_record, trial_queued, turn_parsed, write_answer
 from tests.ui.opening import run_at
 
 HOSTILE = [
@@ -43,57 +33,21 @@ def hostile_run(path: Path, text: str) -> RunDirectory:
     run = run_at(path, 0.5)
     writer = JournalWriter(run, clock=lambda: 1_750_000_001.0, continues=True)
     name = "hostile"
-    writer.append(
-        TrialQueued(
-            trial=name,
-            label=text[:200],
-            task="copy-01",
-            group="g",
-            step=1,
-            purpose="train",
-            budget_sec=60,
-        )
-    )
+    writer.append(trial_queued(name, label=text[:200]))
     writer.append(TrialPhaseChanged(trial=name, phase=TrialPhase.ACTING, detail=text))
-    writer.append(TurnStarted(trial=name, turn=1))
     pieces = (text[: len(text) // 2], text[len(text) // 2 :])
-    sample = writer.add_sample(
-        SampleRecord(
-            trial=name,
-            turn=1,
-            prompt_ids=(1, 2),
-            completion_ids=(3, 4),
-            logprobs=np.array([-0.1, -4.0], dtype=np.float32),
-            pieces=pieces,
-            prompt_text=text,
-            stop_reason="length",
-            weights_version=0,
-            temperature=1.0,
-            seconds=0.1,
-        )
+    logprobs = np.array([-0.1, -4.0], dtype=np.float32)
+    write_answer(
+        writer,
+        sample_record(name, pieces, prompt_text=text, logprobs=logprobs),
+        text=text,
+        prompt_tokens=2,
+        mean_logprob=-2.0,
+        min_logprob=-4.0,
+        stop_reason="length",
     )
-    writer.append(
-        turn_sampled(
-            name,
-            sample=sample,
-            text=text,
-            prompt_tokens=2,
-            mean_logprob=-2.0,
-            min_logprob=-4.0,
-            stop_reason="length",
-        )
-    )
-    writer.append(
-        TurnParsed(
-            trial=name,
-            turn=1,
-            analysis=text,
-            plan=text,
-            commands=(AgentCommand(keystrokes=text, duration_sec=0.1),),
-            task_complete=False,
-            error=text,
-        )
-    )
+    keys = (AgentCommand(keystrokes=text, duration_sec=0.1),)
+    writer.append(turn_parsed(name, analysis=text, plan=text, commands=keys, error=text))
     writer.append(TurnObserved(trial=name, turn=1, observation=text, seconds=0.1))
     writer.append(Noted(level="error", text=text))
     writer.close()

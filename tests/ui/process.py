@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
-from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.journal.events import RunFinished
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tests.events import events_of
+from tests.terminal import Terminal
 
 _APP = """
 import os, sys
@@ -33,7 +28,7 @@ if mode == "crash":
     KeyBar.key = broken
 host = SyntheticHost(
     directory,
-    steps=2,
+    steps=200 if mode == "crash" else 2,
     tempo=30.0 if mode in ("run", "fail") else 4.0,
     fail="no space left" if mode == "fail" else "",
 )
@@ -48,64 +43,19 @@ sys.exit(run_app(host))
 """
 
 
-@dataclass
-class Session:
-    process: subprocess.Popen[bytes]
-    master: int
-    slave: int
-    run: RunDirectory
-    seen: bytes = b""
+class Session(Terminal):
+    """The app in a mode of its script, in a window of 100 columns and 30 lines."""
 
-    def wait_for(self, text: bytes) -> None:
-        while text not in self.seen:
-            self.seen += os.read(self.master, 65536)
-
-    def finish(self) -> int:
-        """Drain until the process has ended; returns its exit code."""
-        os.set_blocking(self.master, False)
-        while self.process.poll() is None:
-            self._drain()
-        self._drain()
-        return self.process.returncode
-
-    def _drain(self) -> None:
-        import select
-
-        while select.select([self.master], [], [], 0.05)[0]:
-            try:
-                self.seen += os.read(self.master, 65536)
-            except OSError:
-                return
+    def __init__(self, tmp_path: Path, mode: str) -> None:
+        self.run = RunDirectory(tmp_path / "run")
+        command = (sys.executable, "-c", _APP, mode, str(self.run.path))
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        super().__init__(*command, size=(100, 30), controls=False, env=env)
 
     @property
     def last_line(self) -> str:
         """What follows the last escape of the screen's end."""
         return re.split(r"\x1b\[[^A-Za-z]*[A-Za-z]", self.seen.decode(errors="replace"))[-1].strip()
 
-    def cooked(self) -> bool:
-        return bool(termios.tcgetattr(self.slave)[3] & termios.ICANON)
-
     def outcome(self) -> str:
-        last = JournalReader(self.run).read(0, 10**6)[-1].event
-        assert isinstance(last, RunFinished)
-        return last.status
-
-
-def start_process(tmp_path: Path, mode: str) -> Session:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-    directory = tmp_path / "run"
-    process = subprocess.Popen(
-        [sys.executable, "-c", _APP, mode, str(directory)],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={
-            # pytest's workers are told the size of the terminal that pytest runs in.
-            **{name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}},
-            "TERM": "xterm-256color",
-            "PYTHONPATH": str(Path(__file__).parents[2]),
-        },
-        start_new_session=True,
-    )
-    return Session(process, master, slave, RunDirectory(directory))
+        return events_of(self.run, RunFinished)[-1].status

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from tbtui.algorithm.advantages import advantages
 from tbtui.engines.events_of import issued
+from tbtui.findings import Rule
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     AnyEvent,
@@ -34,19 +34,14 @@ from tbtui.journal.events import (
     Suspicion,
     TaskRecord,
     TrialExcluded,
-    TrialFinished,
     TrialPhase,
     TrialPhaseChanged,
-    TrialQueued,
     TrialRelabelled,
     TrialScore,
-    TurnSampled,
-    TurnStarted,
 )
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
-from tbtui.vocabulary import SuspectName
+from tests.events import run_started, sample_record, trial_finished, trial_queued, write_answer
 from tests.ui.picture import PastHost
 
 START = 1_750_000_000.0
@@ -60,7 +55,7 @@ class Member:
     tokens: int
     outcome: Outcome
     reason: str = ""
-    suspects: dict[SuspectName, str] = field(default_factory=dict)
+    suspects: dict[Rule, str] = field(default_factory=dict)
     excluded: bool = False
     relabelled: float | None = None
 
@@ -71,12 +66,16 @@ class Member:
         return self.reward if self.relabelled is None else self.relabelled
 
 
+def _rules(suspects: dict[str, str]) -> dict[Rule, str]:
+    return {Rule(name): why for name, why in suspects.items()}
+
+
 def solved(turns: int, tokens: int, **suspects: str) -> Member:
-    return Member(1.0, turns, tokens, Outcome.SOLVED, "the verifier passed it", dict(suspects))  # type: ignore[arg-type]
+    return Member(1.0, turns, tokens, Outcome.SOLVED, "the verifier passed it", _rules(suspects))
 
 
 def failed(turns: int, tokens: int, **suspects: str) -> Member:
-    return Member(0.0, turns, tokens, Outcome.FAILED, "the verifier failed it", dict(suspects))  # type: ignore[arg-type]
+    return Member(0.0, turns, tokens, Outcome.FAILED, "the verifier failed it", _rules(suspects))
 
 
 def members() -> dict[str, list[Member]]:
@@ -164,15 +163,15 @@ class ReviewedRun:
         trial = f"{task}-{number}"
         self.now += 0.1
         for turn in range(1, member.turns + 1):
-            self.write(TurnStarted(trial=trial, turn=turn))
-            self._sample(trial, turn, member.tokens // member.turns)
+            record = sample_record(trial, turn=turn, weights_version=STEP - 1)
+            tokens = {"prompt_tokens": 3, "completion_tokens": member.tokens // member.turns}
+            write_answer(self._writer, record, text="ls", **tokens)
         self.write(
-            TrialFinished(
-                trial=trial,
+            trial_finished(
+                trial,
+                member.reward,
                 outcome=member.outcome,
                 reason=member.reason,
-                verdict=member.reward,
-                reward=member.reward,
                 turns=member.turns,
                 seconds=PhaseSeconds(sampling=1.0),
             )
@@ -181,49 +180,9 @@ class ReviewedRun:
     def queue(self, task: str, number: int) -> None:
         trial = f"{task}-{number}"
         self.write(
-            TrialQueued(
-                trial=trial,
-                label=f"{task}/{number}",
-                task=task,
-                group=f"s3-{task}",
-                step=STEP,
-                purpose="train",
-                budget_sec=60,
-            )
+            trial_queued(trial, label=f"{task}/{number}", task=task, group=f"s3-{task}", step=STEP)
         )
         self.write(TrialPhaseChanged(trial=trial, phase=TrialPhase.MODEL))
-
-    def _sample(self, trial: str, turn: int, tokens: int) -> None:
-        sample = self._writer.add_sample(
-            SampleRecord(
-                trial=trial,
-                turn=turn,
-                prompt_ids=(1, 2, 3),
-                completion_ids=(7,),
-                logprobs=np.full(1, -0.5, np.float32),
-                pieces=("ls",),
-                prompt_text="$ ",
-                stop_reason="stop",
-                weights_version=STEP - 1,
-                temperature=1.0,
-                seconds=0.2,
-            )
-        )
-        self.write(
-            TurnSampled(
-                trial=trial,
-                turn=turn,
-                sample=sample,
-                text="ls",
-                prompt_tokens=3,
-                completion_tokens=tokens,
-                mean_logprob=-0.5,
-                min_logprob=-0.5,
-                stop_reason="stop",
-                weights_version=STEP - 1,
-                seconds=0.2,
-            )
-        )
 
     # What would be trained
 
@@ -331,18 +290,8 @@ class ReviewHost(PastHost):
 
 
 def _started(settings: dict[str, object], tasks: list[str]) -> RunStarted:
-    return RunStarted(
+    return run_started(
         run="reviewed",
-        pid=1,
-        host="box",
-        tbtui_version="0.1.0",
-        harbor_version="0.24.0",
-        policy="local",
-        model_name="starter",
-        parameters=None,
-        context_limit=1024,
-        environment="sandbox",
-        environment_reason="",
         tasks_dir="/tasks/starter",
         tasks=tuple(
             TaskRecord(name=name, kind=name.split("-")[0], difficulty=None, split="train")

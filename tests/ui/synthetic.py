@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tbtui.engines.events_of import issued
+from tbtui.findings import Rule
 from tbtui.journal.commands import RUN, Command, from_arguments
 from tbtui.journal.events import (
     AgentCommand,
@@ -34,13 +35,11 @@ from tbtui.journal.events import (
     EvalFinished,
     EvalStarted,
     GroupRefilled,
-    GroupScored,
     HumanTyped,
     Noted,
     Outcome,
     PhaseSeconds,
     PolicyLost,
-    PolicyMeasured,
     ProcessMeasured,
     Purpose,
     ResourcesMeasured,
@@ -49,64 +48,49 @@ from tbtui.journal.events import (
     RunPhase,
     RunPhaseChanged,
     RunResumed,
-    RunStarted,
     StepFinished,
     StepStarted,
     TaskRecord,
     TrialExcluded,
-    TrialFinished,
     TrialGivenBack,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
-    TrialQueued,
     TrialResumed,
     TrialRetried,
     TrialScore,
     TrialTakenOver,
     TurnObserved,
-    TurnParsed,
-    TurnSampled,
     TurnStarted,
     WorkerRecycled,
     WorkerStarted,
 )
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
-from tbtui.server_status import RequestStatus, ServerStatus
+from tbtui.server_status import RequestKind, RequestStatus, ServerStatus
 from tbtui.ui.services import RunEnd
+from tests.events import (
+    group_scored,
+    policy_measured,
+    run_started,
+    sample_record,
+    trial_finished,
+    trial_queued,
+    turn_parsed,
+    turn_sampled,
+)
+from tests.ui.picture import PastHost
 
 START = 1_750_000_000.0
 PROMPT = "root@box:/app# "
 KINDS = ("append", "copy", "count", "create", "mkdir", "move", "nested", "remove")
 _WORDS = (
-    "apple",
-    "river",
-    "stone",
-    "green",
-    "quick",
-    "happy",
-    "tiger",
-    "ocean",
-    "cloud",
-    "seven",
-    "silver",
-    "golden",
+    *("apple", "river", "stone", "green", "quick", "happy", "tiger"),
+    *("ocean", "cloud", "seven", "silver", "golden"),
 )
 _NAMES = (
-    "notes",
-    "data",
-    "report",
-    "alpha",
-    "beta",
-    "config",
-    "log",
-    "result",
-    "index",
-    "readme",
-    "todo",
-    "plan",
+    *("notes", "data", "report", "alpha", "beta", "config"),
+    *("log", "result", "index", "readme", "todo", "plan"),
 )
 _PIECES = re.compile(r"[A-Za-z]+|[ ]+|\d+|[^A-Za-z\d\s]|\n")
 
@@ -212,6 +196,13 @@ class SimTrial:
     cast_start: float | None = None
     said: tuple[int, ...] = ()
     """The tokens of its conversation so far."""
+
+
+def _score(trial: SimTrial, baseline: float | None) -> TrialScore:
+    advantage = None
+    if trial.reward is not None and baseline is not None and not trial.excluded:
+        advantage = trial.reward - baseline
+    return TrialScore(reward=trial.reward, advantage=advantage, tokens=120)
 
 
 class _EndedNow(Exception):
@@ -366,9 +357,8 @@ class Simulation:
         elif trial is None:
             self._done(command, False, self.refusal(command.target, command.verb))
         elif not trial.marks:
-            self._done(
-                command, False, f"{command.target} is still queued: nothing to {command.verb}"
-            )
+            late = f"{command.target} is still queued: nothing to {command.verb}"
+            self._done(command, False, late)
         elif command.verb in ("cancel", "retry"):
             trial.ending, trial.asked = command.verb, command
             trial.paused = trial.frozen = False
@@ -383,7 +373,7 @@ class Simulation:
             self._shut(trial)
             self._pause(trial)
             self._write(TrialTakenOver(trial=trial.trial, actor=command.actor))
-            self._done(command, True, f"{trial.trial} is {command.actor}'s to type in")
+            self._done(command, True, f"{trial.trial}: {command.actor} is typing in it")
         elif command.verb == "type" and trial.typist:
             parts = from_arguments(command.arguments)
             self._write(HumanTyped(trial=trial.trial, actor=command.actor, parts=tuple(parts)))
@@ -393,7 +383,7 @@ class Simulation:
             trial.typist, trial.paused = "", False
             self._resume(trial)
             self._release(trial.gate)
-            self._done(command, True, f"{trial.trial} is the agent's again")
+            self._done(command, True, f"{trial.trial} is given back to the agent")
         elif command.verb == "resume" and trial.frozen:
             trial.frozen = trial.paused = False
             self._resume(trial)
@@ -436,7 +426,7 @@ class Simulation:
         if trial.ending:
             raise _EndedNow
 
-    def interrupt(self, status: str = "interrupted") -> None:
+    def interrupt(self) -> None:
         if self.end is not None:
             return
         self._write(RunPhaseChanged(phase=RunPhase.STOPPING, step=0))
@@ -446,14 +436,12 @@ class Simulation:
     def _clean_up(self) -> Process:
         for trial in list(self._live.values()):
             self._write(
-                TrialFinished(
-                    trial=trial.trial,
+                trial_finished(
+                    trial.trial,
+                    None,
                     outcome=Outcome.CANCELLED,
                     reason="the run was stopped",
-                    verdict=None,
-                    reward=None,
                     turns=0,
-                    seconds=PhaseSeconds(),
                 )
             )
             yield 0.02
@@ -474,17 +462,12 @@ class Simulation:
 
     def _main(self) -> Process:
         self._write(
-            RunStarted(
+            run_started(
                 run=self.run.name,
                 pid=4242,
-                host="box",
-                tbtui_version="0.1.0",
-                harbor_version="0.24.0",
                 policy=self._policy,
                 model_name="starter" if self._policy == "local" else "Qwen/Qwen3-8B",
                 parameters=772_608 if self._policy == "local" else None,
-                context_limit=1024,
-                environment="sandbox",
                 environment_reason="user namespaces work here",
                 tasks_dir="/opt/tasks/starter",
                 tasks=tuple(self.tasks),
@@ -535,29 +518,18 @@ class Simulation:
             self._refill(step, members)
         sampled = self.now
         self._step_groups = {}
-        constant = 0
         for group, trials in members.items():
             rewards = [t.reward for t in trials if t.reward is not None and not t.excluded]
             baseline = sum(rewards) / len(rewards) if rewards else None
             same = len(set(rewards)) <= 1
-            constant += same
             self._write(
-                GroupScored(
+                group_scored(
+                    group,
+                    {t.trial: _score(t, baseline) for t in trials},
                     step=step,
-                    group=group,
                     task=groups[group],
                     disposition="constant" if same else "trained",
                     baseline=baseline,
-                    trials={
-                        t.trial: TrialScore(
-                            reward=t.reward,
-                            advantage=None
-                            if t.reward is None or baseline is None or t.excluded
-                            else t.reward - baseline,
-                            tokens=120,
-                        )
-                        for t in trials
-                    },
                 )
             )
         self._write(RunPhaseChanged(phase=RunPhase.TRAINING, step=step - 1))
@@ -569,7 +541,7 @@ class Simulation:
                 metrics={
                     "optim/loss": -0.02,
                     "optim/entropy": 0.31,
-                    "optim/surprise": 0.34 / step**0.3,
+                    "optim/neg_logprob": 0.34 / step**0.3,
                     "optim/kl_sample_train_v2": 0.0031,
                     "optim/grad_norm": 0.8,
                     "time/sampling": sampled - began,
@@ -584,7 +556,7 @@ class Simulation:
         if step == 1:
             self._write(
                 AlarmRaised(
-                    alarm="sampler_mismatch",
+                    alarm=Rule.SAMPLER_MISMATCH,
                     step=step,
                     text="sampler and trainer differ by 0.0123 nats a token, limit 0.01",
                     numbers={"kl": 0.0123, "limit": 0.01},
@@ -665,7 +637,7 @@ class Simulation:
     def _measure(self) -> Process:
         while True:
             self._write(
-                PolicyMeasured(
+                policy_measured(
                     activity="sampling" if self._in_flight else "idle",
                     in_flight=self._in_flight,
                     running=min(8, self._in_flight),
@@ -693,40 +665,18 @@ class Simulation:
         pauses = int(elapsed // 40)
         paused = elapsed % 40 >= 28
         since = START + 40 * pauses + (28 if paused else 0)
-        sampling = self._in_flight
+        sampling, oldest = self._in_flight, elapsed % 17 + 1.2
+        # Kind, in flight, age of the oldest, completed, failed, p50, p95.
+        requests: list[tuple[RequestKind, int, float | None, int, int, float, float]] = [
+            ("sample", sampling, oldest if sampling else None, self._completed, 0, 0.41, 0.92),
+            ("forward_backward", 1, elapsed % 5, 3, 1, 2.2, 3.1),
+            ("optim_step", 0, None, 3, 0, 0.8, 1.4),
+        ]
         return ServerStatus(
             state="paused_capacity" if paused else "active",
             reason="Qwen/Qwen3-8B: all sampler replicas are busy" if paused else "",
             since=since if elapsed >= 28 else START + 1.5,
-            requests=(
-                RequestStatus(
-                    kind="sample",
-                    in_flight=sampling,
-                    oldest_sec=elapsed % 17 + 1.2 if sampling else None,
-                    completed=self._completed,
-                    failed=0,
-                    p50_sec=0.41,
-                    p95_sec=0.92,
-                ),
-                RequestStatus(
-                    kind="forward_backward",
-                    in_flight=1,
-                    oldest_sec=elapsed % 5,
-                    completed=3,
-                    failed=1,
-                    p50_sec=2.2,
-                    p95_sec=3.1,
-                ),
-                RequestStatus(
-                    kind="optim_step",
-                    in_flight=0,
-                    oldest_sec=None,
-                    completed=3,
-                    failed=0,
-                    p50_sec=0.8,
-                    p95_sec=1.4,
-                ),
-            ),
+            requests=tuple(RequestStatus(*each) for each in requests),
             retries=4,
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
@@ -749,32 +699,22 @@ class Simulation:
         self, name: str, label: str, task: str, group: str, step: int, purpose: Purpose
     ) -> SimTrial:
         rng = random.Random(f"{name}")
-        trial = SimTrial(
-            name,
-            label,
-            task,
-            task.split("-")[0],
-            group,
-            step,
-            purpose,
-            rng.random() < self._skill(step),
-            rng,
-        )
+        kind, good = task.split("-")[0], rng.random() < self._skill(step)
+        trial = SimTrial(name, label, task, kind, group, step, purpose, good, rng)
         self._queue(trial)
         return trial
 
     def _queue(self, trial: SimTrial) -> None:
         self._live[trial.trial] = trial
         self._write(
-            TrialQueued(
-                trial=trial.trial,
+            trial_queued(
+                trial.trial,
                 label=trial.label,
                 task=trial.task,
                 group=trial.group,
                 step=trial.step,
                 purpose=trial.purpose,
                 attempt=trial.attempt,
-                budget_sec=60.0,
             )
         )
         process = self._play(trial)
@@ -856,12 +796,12 @@ class Simulation:
         if masked:
             outcome, reason = Outcome.CONTEXT_OVERFLOW, "the conversation outgrew 1024 tokens"
         self._write(
-            TrialFinished(
-                trial=trial.trial,
+            trial_finished(
+                trial.trial,
+                trial.reward,
                 outcome=outcome,
                 reason=reason,
                 verdict=verdict,
-                reward=trial.reward,
                 turns=number,
                 seconds=self._seconds(trial),
                 verifier_output="manifest ok\n" if trial.reward else "-notes.md\n+notes.m\n",
@@ -875,13 +815,10 @@ class Simulation:
         """The sandbox goes away; a second attempt takes the trial's place."""
         yield 0.1
         self._write(
-            TrialFinished(
-                trial=trial.trial,
-                outcome=Outcome.SANDBOX_LOST,
+            trial_finished(
+                trial.trial,
+                None,
                 reason="sandbox lost: worker 1 was killed (signal 9)",
-                verdict=None,
-                reward=None,
-                turns=1,
                 seconds=self._seconds(trial),
             )
         )
@@ -911,13 +848,11 @@ class Simulation:
         name, ending, asked = trial.trial, trial.ending, trial.asked
         assert asked is not None
         self._write(
-            TrialFinished(
-                trial=name,
+            trial_finished(
+                name,
+                None,
                 outcome=Outcome.CANCELLED,
                 reason=f"cancelled by {asked.actor}",
-                verdict=None,
-                reward=None,
-                turns=1,
                 seconds=self._seconds(trial),
             )
         )
@@ -964,23 +899,20 @@ class Simulation:
         said = tuple(len(piece) for piece in pieces)
         trial.said = prompt + said
         sample = self._writer.add_sample(
-            SampleRecord(
-                trial=trial.trial,
+            sample_record(
+                trial.trial,
+                pieces,
                 turn=number,
                 prompt_ids=prompt,
-                completion_ids=said,
                 logprobs=logprobs,
-                pieces=pieces,
                 prompt_text="New Terminal Output:\n" + PROMPT,
-                stop_reason="stop",
                 weights_version=trial.step,
-                temperature=1.0,
                 seconds=seconds,
             )
         )
         self._write(
-            TurnSampled(
-                trial=trial.trial,
+            turn_sampled(
+                trial.trial,
                 turn=number,
                 sample=sample,
                 text=text,
@@ -990,14 +922,13 @@ class Simulation:
                 completion_tokens=len(pieces),
                 mean_logprob=float(logprobs.mean()),
                 min_logprob=float(logprobs.min()),
-                stop_reason="stop",
                 weights_version=trial.step,
                 seconds=seconds,
             )
         )
         self._write(
-            TurnParsed(
-                trial=trial.trial,
+            turn_parsed(
+                trial.trial,
                 turn=number,
                 analysis=turn.analysis,
                 plan=turn.plan,
@@ -1056,41 +987,23 @@ def write_run(path: Path, seconds: float | None = None, **options: Any) -> Simul
     return simulation
 
 
-class SyntheticHost:
+class SyntheticHost(PastHost):
     """Plays a simulation in real time on a thread of its own, as an engine would run."""
 
     def __init__(self, path: Path, **options: object) -> None:
-        self._directory = RunDirectory.create(path)
+        super().__init__(RunDirectory.create(path))
         self._options = options
         self._thread = threading.Thread(target=self._play, name="engine", daemon=True)
-        self.commands: list[Command] = []
         self._carried_out = 0
         self._interrupted = threading.Event()
         self._end: RunEnd | None = None
         self._over = threading.Event()
 
-    @property
-    def directory(self) -> RunDirectory:
-        return self._directory
-
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, command: Command) -> None:
-        self.commands.append(command)
-
-    def take_controls(self) -> None:
-        """Nobody else has them."""
-
     def interrupt(self) -> None:
         self._interrupted.set()
-
-    def hang_up(self) -> bool:
-        return False
-
-    outlives = False
-    read_only = ""
-    steerable = True
 
     async def ended(self) -> RunEnd:
         await asyncio.to_thread(self._over.wait)

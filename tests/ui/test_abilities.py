@@ -11,21 +11,25 @@ from textual.pilot import Pilot
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.base_app import BrowserApp
-from tbtui.ui.input.abilities import strokes
-from tbtui.ui.input.keys import KEYS, SCREENS, Scope
+from tbtui.ui.context import ScopedScreen
+from tbtui.ui.input.abilities import Abilities, strokes, tour_lines
+from tbtui.ui.input.keys import KEYS, SCREENS, KeyTable, Scope
 from tbtui.ui.runs import LiveRun, OpenRun, ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.commands import CommandScreen
 from tbtui.ui.screens.help import help_text
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
-from tbtui.ui.services import RecordedRun, RunHost, Services, WatchedRun
+from tbtui.ui.services import RecordedRun, RunEnd, RunHost, Services, WatchedRun
+from tbtui.view.state import RunState
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START
+from tests.ui.test_keymap import classes
 
 NEEDS = {
     "own": {"steer", "tasks", "runs", "files"},
+    "over": {"tasks", "runs", "files"},
     "attached": {"steer", "return", "tasks", "runs", "files"},
     "followed": {"return", "tasks", "runs", "files"},
     "replayed": {"clock", "return", "tasks", "runs", "files"},
@@ -42,58 +46,112 @@ class JoinedHost(WatchedRun):
     steerable = True
 
 
+HOSTS: dict[str, type[RunHost]] = {
+    **{"own": PastHost, "over": PastHost, "attached": JoinedHost, "followed": WatchedRun},
+    **{"replayed": RecordedRun, "served": WatchedRun, "served replay": RecordedRun},
+}
+
+
+class StillRun(LiveRun):
+    """A run in a state that no journal has led to."""
+
+    def __init__(self, directory: RunDirectory, how: str) -> None:
+        super().__init__(directory)
+        self.stands = RunState()
+        self.how = how
+        self._replay = ReplayedRun(directory) if "replay" in how else None
+
+    @property
+    def state(self) -> RunState:
+        return self.stands
+
+    @property
+    def replay(self) -> ReplayedRun | None:
+        return self._replay
+
+    @property
+    def abilities(self) -> Abilities:
+        """What there is for it, as it is looked at."""
+        end = RunEnd("finished", "2 steps") if self.how == "over" else None
+        return Abilities(
+            OpenRun(self, HOSTS[self.how](self.directory), end),
+            showing_other="return" in NEEDS[self.how],
+            guest=self.how.startswith("served"),
+            library=True,
+            settings=False,
+        )
+
+
 @asynccontextmanager
 async def shown(directory: RunDirectory, how: str) -> AsyncIterator[Pilot[int]]:
-    """The app with a run that is looked at in that way."""
-    recorded = ReplayedRun(directory) if how == "served replay" else None
-    host: RunHost = PastHost(directory)
-    if how.startswith("served"):
-        host = RecordedRun(directory) if recorded else WatchedRun(directory)
-    app = TbtuiApp(
-        host,
-        recorded=recorded,
-        live=False,
-        clock=lambda: START + 40.0,
-        services=Services(
-            library=lambda run: pytest.fail("nobody has pressed T"), guest=how.startswith("served")
-        ),
-    )
+    """The app with a run of one's own, or that of another that is looked at in that way."""
+    services = Services(library=lambda run: pytest.fail("nobody has pressed T"))
+    app = TbtuiApp(PastHost(directory), services, live=False, clock=lambda: START + 40.0)
     async with app.run_test(size=(160, 45), notifications=True) as pilot:
-        if how in ("attached", "followed", "replayed"):
-            kinds = {"attached": JoinedHost, "followed": WatchedRun, "replayed": RecordedRun}
+        if how != "own":
             live = LiveRun(directory, lambda: START + 40.0)
-            run = ReplayedRun(directory) if how == "replayed" else live
-            app.open_runs.show(OpenRun(run, kinds[how](directory)))
+            app.open_runs.show(OpenRun(live, HOSTS[how](directory)))
             await pilot.pause()
         await settle(app)
         app.clear_notifications()
         yield pilot
 
 
-async def test_a_command_of_a_live_run_is_offered_once(run_directory: RunDirectory) -> None:
-    async with shown(run_directory, "own") as pilot:
+ON_COCKPIT = [key for key in KEYS if key.scope in {*Cockpit.SCOPES, "replay"}]
+"""What the cockpit of a live run or of a recorded one has."""
+
+
+@pytest.mark.parametrize("how", NEEDS)
+def test_only_what_makes_sense_is_there_and_the_rest_is_refused_in_one_line(
+    run_directory: RunDirectory, how: str
+) -> None:
+    abilities, table = StillRun(run_directory, how).abilities, KeyTable()
+    there = {key.id for key in KEYS if key.need is None or key.need in NEEDS[how]}
+    assert {key.id for key in abilities.met(KEYS)} == there
+    on_screen = abilities.on_screen(table, Cockpit.SCOPES)
+    taken = {each for key in on_screen for each in strokes(key)}
+    for key in ON_COCKPIT:
+        told = abilities.refused_on(key, table, Cockpit.SCOPES)
+        # It may be another one's key here.
+        assert bool(told) == (key.id not in there and not strokes(key) & taken), key.id
+        assert "\n" not in told
+
+
+TOUR = {
+    "attached": "space pauses a trial, s stops and verifies it",
+    "followed": "f follows running trials, g compares a group's trials",
+    "replayed": "space plays it, ] goes to the next turn",
+    "served": "f follows running trials, g compares a group's trials",
+    "served replay": "space plays it, ] goes to the next turn",
+}
+
+
+@pytest.mark.parametrize("how", TOUR)
+def test_the_tour_says_what_can_be_done_from_there(run_directory: RunDirectory, how: str) -> None:
+    lines = tour_lines(KeyTable(), StillRun(run_directory, how).abilities)
+    assert lines[1] == TOUR[how]
+    assert len(lines) == 5
+    assert max(map(len, lines)) <= 56
+
+
+@pytest.mark.parametrize("how", ["own", "followed"])
+async def test_palette_help_and_row_have_what_there_is(
+    run_directory: RunDirectory, how: str
+) -> None:
+    async with shown(run_directory, how) as pilot:
         app = app_of(pilot)
+        there = {key.id for key in app.keys_met(KEYS)}
         titles = [each.title for each in app.get_system_commands(app.screen)]
         labels = [title.rpartition(" (")[0] for title in titles if title.endswith(")")]
         assert "overview" in labels
         assert len(set(labels)) == len(labels)
-
-
-@pytest.mark.parametrize("how", NEEDS)
-async def test_only_what_makes_sense_is_offered(run_directory: RunDirectory, how: str) -> None:
-    async with shown(run_directory, how) as pilot:
-        app = app_of(pilot)
-        there = {key.id for key in KEYS if key.need is None or key.need in NEEDS[how]}
-        assert {key.id for key in app.keys_met(KEYS)} == there
-        scopes = {*Cockpit.SCOPES, "replay"}
-        offered = {each.title for each in app.get_system_commands(app.screen)}
         row = pane(pilot, "keys").text
         help_lines = " ".join(help_text(app.keys_met(KEYS)).split())
         # This run's steps wait for nobody.
         assert "review" not in row
-        assert "review (V)" in offered
-        for key in (key for key in KEYS if key.need and key.scope in scopes):
-            assert (f"{key.label} ({key.shown})" in offered) == (key.id in there and key.palette)
+        assert "review (V)" in titles
+        for key in (key for key in ON_COCKPIT if key.need):
+            assert (f"{key.label} ({key.shown})" in titles) == (key.id in there and key.palette)
             assert (key.help in help_lines) == (key.id in there)
             if key.id not in there:
                 assert f" {key.shown} {key.label} " not in row
@@ -121,64 +179,6 @@ def test_what_is_done_by_several_keys_needs_the_same() -> None:
     assert [action for action, each in needs.items() if len(each) > 1] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", NEEDS)
-async def test_the_rest_is_refused_in_one_line_whoever_asks(
-    run_directory: RunDirectory, how: str
-) -> None:
-    async with shown(run_directory, how) as pilot:
-        app = app_of(pilot)
-        there = {key.id for key in app.keys_met(KEYS)}
-        taken = {each for key in app.keys_on_screen(*Cockpit.SCOPES) for each in strokes(key)}
-        before = app.screen, app.shown
-        for key in KEYS:
-            if key.scope not in {*Cockpit.SCOPES, "replay"} or key.id in there:
-                continue
-            await app.screen.run_action(key.action)
-            await pilot.pause()
-            told = [str(toast.message) for toast in app._notifications]
-            app.clear_notifications()
-            # It may be another one's key here.
-            assert len(told) == (0 if strokes(key) & taken else 1), key.id
-            assert "\n" not in "".join(told)
-            assert (app.screen, app.shown) == before
-        if isinstance(app.shown.host, PastHost):
-            assert app.shown.host.commands == []
-
-
-TOUR = {
-    "attached": "space pauses a trial, s stops and verifies it",
-    "followed": "f follows running trials, g compares a group's trials",
-    "replayed": "space plays it, ] goes to the next turn",
-    "served": "f follows running trials, g compares a group's trials",
-    "served replay": "space plays it, ] goes to the next turn",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [how for how in NEEDS if how != "own"])
-async def test_the_tour_says_what_can_be_done_from_there(
-    run_directory: RunDirectory, how: str
-) -> None:
-    async with shown(run_directory, how) as pilot:
-        await pilot.press("f2")
-        (toast,) = app_of(pilot)._notifications
-        lines = str(toast.message).splitlines()
-        assert lines[1] == TOUR[how]
-        assert len(lines) == 5
-        assert max(map(len, lines)) <= 56
-
-
-async def test_keys_of_a_screen_are_not_refused_on_another(run_directory: RunDirectory) -> None:
-    async with shown(run_directory, "own") as pilot:
-        app = app_of(pilot)
-        await pilot.press("c", "space", "left_square_bracket")
-        assert not app._notifications
-        await pilot.press("escape", "minus")
-        (toast,) = app._notifications
-        assert str(toast.message) == "Only a recorded run has a clock; tbtui replay opens one."
-
-
 TREE_OWN = {
     frozenset({"full-speed", "faster"}),
     frozenset({"full-speed", "tree-more"}),
@@ -191,40 +191,6 @@ TREE_OWN = {
 }
 """In the task tree, a tree's usual keys act on its row; everywhere else they act on the trial. A
 recorded run has a clock, which goes faster, and no beginning that is slowed down."""
-
-
-def done_by(app: TbtuiApp) -> dict[str, set[str]]:
-    """Key -> ids of all that is bound to it and enabled, from the focused widget to the app."""
-    table = {key.id: key for key in app.user.keys.keys}
-    done: dict[str, set[str]] = {}
-    for node, bound in app.screen._binding_chain:
-        for stroke, each in bound:
-            key = table.get(each.id or "")
-            if key is None or app.abilities.refusal(key.need):
-                continue
-            if app._check_action_state(each.action, node):
-                done.setdefault(stroke, set()).add(key.id)
-    return done
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["own", "replayed"])
-async def test_no_key_does_two_things_at_once(run_directory: RunDirectory, how: str) -> None:
-    async with shown(run_directory, how) as pilot:
-        app = app_of(pilot)
-        ways = ((), ("enter",), ("enter", "p"), ("g",), ("c",), ("R",), ("V",), ("ctrl+f",))
-        for way in ways:
-            await pilot.press(*way)
-            await settle(app)
-            for place in app.screen.focus_chain:
-                app.screen.set_focus(place)
-                twice = [ids for ids in map(frozenset, done_by(app).values()) if len(ids) > 1]
-                assert set(twice) <= TREE_OWN, (way, place)
-            while not isinstance(app.screen, Cockpit):
-                app.pop_screen()
-                await pilot.pause()
-            app.screen.query_one("#trials").focus()
-            await settle(app)
 
 
 @pytest.mark.parametrize("scopes", SCREENS)
@@ -247,6 +213,8 @@ def test_every_screen_is_among_those_whose_keys_are_compared() -> None:
         # Words are typed alone: only what the box itself does with a key counts then.
         alone = key.scope in ("panes", "words")
         assert alone or any(key.scope in scopes for scopes in together), key.id
+    for screen in (each for each in classes() if issubclass(each, ScopedScreen)):
+        assert any(scopes.issuperset(screen.SCOPES) for scopes in together), screen
 
 
 def test_while_words_are_typed_none_of_our_keys_is_bound() -> None:

@@ -1,22 +1,22 @@
-"""What calls for somebody: the terminal's title, its notifications and its bell."""
+"""What calls for somebody: the terminal's title, notifications and bell, and who is there."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections import deque
 from pathlib import Path
 
 import pytest
+from textual import events
 
+from tbtui.findings import Rule
 from tbtui.journal.commands import RUN
-from tbtui.ui.app import TbtuiApp
-from tbtui.ui.notifications import KEEP_TITLE, RESTORE_TITLE, Attention
+from tbtui.journal.events import AlarmRaised
+from tbtui.ui.notifications import AWAY_SEC, KEEP_TITLE, Attention, Presence
 from tbtui.ui.user import Notify, read_settings
-from tbtui.view.state import AlarmView, CommandView, RunState
+from tbtui.view.state import CommandView, EvalView, RunState
 from tbtui.view.times import Outlook
-from tests.ui.opening import Opener
-from tests.ui.process import start_process
+from tests.ui.opening import Opener, Wall, app_of
+from tests.ui.picture import settle
 
 
 def looked(notify: Notify, *states: RunState) -> list[str]:
@@ -30,8 +30,14 @@ def looked(notify: Notify, *states: RunState) -> list[str]:
     return written
 
 
+def alarm(step: int) -> AlarmRaised:
+    return AlarmRaised(
+        alarm=Rule.SAMPLER_MISMATCH, step=step, text="\x1b]0;evil\a", numbers={}, action="warn"
+    )
+
+
 def alarmed(count: int) -> RunState:
-    alarms = deque([AlarmView("sampler_mismatch", 3, "\x1b]0;evil\a", "warn", 1.0)] * count)
+    alarms = deque([alarm(3)] * count)
     return RunState(run="demo", alarms=alarms, alarms_raised=count)
 
 
@@ -73,25 +79,6 @@ def test_a_name_cant_end_the_title_early() -> None:
     assert written == [KEEP_TITLE, "\x1b]2;tbtui x␇␛]0;evil: starting\a"]
 
 
-@pytest.mark.slow
-def test_the_title_tells_of_the_run_and_is_given_back(tmp_path: Path) -> None:
-    session = start_process(tmp_path, "fail")
-    try:
-        session.wait_for(b"has failed")
-        os.write(session.master, b"q")
-        assert session.finish() == 1
-        seen = session.seen.decode(errors="replace")
-        assert seen.count(KEEP_TITLE) == seen.count(RESTORE_TITLE) == 1
-        assert seen.index(KEEP_TITLE) < seen.index("\x1b]2;") < seen.index(RESTORE_TITLE)
-        titles = re.findall("\x1b\\]2;(.*?)\a", seen)
-        assert titles[-1] == "! tbtui run: the run has failed"
-        assert "\x1b]9;tbtui: the run has failed\a\a" in seen
-        assert session.cooked()
-    finally:
-        session.process.kill()
-        session.process.wait()
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -119,9 +106,64 @@ def test_settings_are_followed(tmp_path: Path) -> None:
 
 async def test_with_fewer_frames_a_tick_stands_for_more_time(opened: Opener) -> None:
     async with opened(fps=2) as pilot:
-        app = pilot.app
-        assert isinstance(app, TbtuiApp)
+        app = app_of(pilot)
         before = app.frames.beat
         app.tick()
         app.tick()
         assert app.frames.beat - before == 10
+
+
+def run_at(step: int, held_out: float, alarms: int = 0) -> RunState:
+    state = RunState(run="demo", step=step, alarms_raised=alarms)
+    state.evals.append(EvalView(step, 0.7, held_out, 24, 0, {}, 1.0))
+    state.alarms.extend([alarm(step)] * alarms)
+    return state
+
+
+def test_who_comes_back_reads_what_has_changed(wall: Wall) -> None:
+    presence = Presence(wall)
+    presence.leave(run_at(3, 0.29))
+    wall.now += 12 * 60
+    news = presence.come_back(run_at(9, 0.52, alarms=1))
+    assert news == "in 12m00s: step 3 → 9, held out .29 → .52, an alarm"
+    assert presence.come_back(run_at(9, 0.52, alarms=1)) == ""
+
+
+def test_a_short_look_away_and_a_run_that_stands_still_are_no_news(wall: Wall) -> None:
+    presence = Presence(wall)
+    presence.leave(run_at(3, 0.29))
+    wall.now += AWAY_SEC - 1
+    assert presence.come_back(run_at(4, 0.29)) == ""
+    presence.leave(run_at(4, 0.29))
+    wall.now += AWAY_SEC + 1
+    assert presence.come_back(run_at(4, 0.29)) == ""
+
+
+def test_no_desktop_notification_is_sent_to_somebody_who_is_there(wall: Wall) -> None:
+    """A terminal that reports no focus gets it as before."""
+    presence = Presence(wall)
+    written: list[str] = []
+    attention = Attention(written.append, "desktop", watching=lambda: presence.watching)
+
+    def alarm(count: int) -> bool:
+        written.clear()
+        attention.look(Outlook(run_at(3, 0.29, alarms=count), 0.0))
+        return any(each.startswith("\x1b]9;") for each in written)
+
+    alarm(0)
+    assert alarm(1)
+    presence.leave(run_at(3, 0.29))
+    assert alarm(2)
+    presence.come_back(run_at(3, 0.29))
+    assert not alarm(3)
+    assert "\a" in written  # the bell still rings
+
+
+async def test_the_app_takes_the_terminals_focus_events(opened: Opener) -> None:
+    async with opened() as pilot:
+        app = app_of(pilot)
+        await app.on_event(events.AppBlur())
+        assert not app.presence.watching
+        await app.on_event(events.AppFocus())
+        assert app.presence.watching
+        await settle(app_of(pilot))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tbtui.journal.events import StepFinished
@@ -21,19 +20,15 @@ from tbtui.ui.app import TbtuiApp
 from tbtui.ui.drawing.charts import Plot, plot
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.panes.charts import ChartPane, MetricList
-from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.charts import ChartScreen
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.services import RecordedRun
 from tbtui.ui.user import User
 from tests.events import run_started
-from tests.ui.opening import app_of, pane
+from tests.ui.opening import Opener, pane, press, replaying, screen_of, window
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START, write_run
 
 pytestmark = pytest.mark.slow
-
-Opened = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
 
 
 @pytest.fixture(scope="module")
@@ -49,43 +44,20 @@ def logs_dir(tmp_path: Path, recorded: Path) -> Path:
 
 
 @pytest.fixture
-def opened(logs_dir: Path) -> Opened:
-    @asynccontextmanager
-    async def open_app(size: tuple[int, int] = (160, 45)) -> AsyncIterator[Pilot[int]]:
-        host = PastHost(RunDirectory(logs_dir / "own"))
-        app = TbtuiApp(host, live=False, clock=lambda: START + 150.0, user=User())
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await settle(app)
-            yield pilot
-
-    return open_app
+def opened(opened: Opener, logs_dir: Path) -> Opener:
+    """Opens the app over the first of them."""
+    directory = RunDirectory(logs_dir / "own")
+    return partial(opened, directory=directory, clock=lambda: START + 150.0, user=User())
 
 
-async def press(pilot: Pilot[int], *keys: str) -> None:
-    """Press, and wait for what is read on threads."""
-    for key in keys:
-        await pilot.press(key)
-        workers = app_of(pilot).workers
-        names = ("charts", "runs", "preview", "export")
-        if reading := [each for each in workers if each.name in names]:
-            await workers.wait_for_complete(reading)
-        await pilot.pause()
-        await settle(app_of(pilot))
-
-
-def screen_of(pilot: Pilot[int]) -> ChartScreen:
-    assert isinstance(pilot.app.screen, ChartScreen)
-    return pilot.app.screen
-
-
-@pytest.mark.parametrize("size", [(80, 24), (160, 45), (240, 70)])
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
 async def test_two_metrics_are_drawn_below_each_other(
-    opened: Opened, size: tuple[int, int]
+    opened: Opener, size: tuple[int, int]
 ) -> None:
     async with opened(size) as pilot:
         await press(pilot, "M", "down", "space")
         text = pane(pilot, "chart-plots").text
-        assert len(screen_of(pilot).request.metrics) == 2
+        assert len(screen_of(pilot, ChartScreen).request.metrics) == 2
         assert "eval/pass_rate" in text
         ticks = text.splitlines()[-1].split()
         assert len(set(ticks)) == len(ticks)
@@ -95,10 +67,10 @@ async def test_two_metrics_are_drawn_below_each_other(
         assert isinstance(pilot.app.screen, Cockpit)
 
 
-async def test_any_metric_of_the_list_is_drawn_over_any_axis(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_any_metric_of_the_list_is_drawn_over_any_axis(opened: Opener) -> None:
+    async with opened((160, 45)) as pilot:
         await press(pilot, "M", "slash", *"rss", "enter", "space")
-        screen = screen_of(pilot)
+        screen = screen_of(pilot, ChartScreen)
         assert screen.request.metrics == ("eval/pass_rate", "resources/engine/rss_mb")
         assert "rss_mb" in pane(pilot, "chart-plots").text
         await press(pilot, "enter")
@@ -110,35 +82,35 @@ async def test_any_metric_of_the_list_is_drawn_over_any_axis(opened: Opened) -> 
         assert seen == ["step", "time", "rollouts", "tokens", "position"]
 
 
-async def test_the_cursor_tells_values_and_zoom_keeps_it_in_sight(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_the_cursor_tells_values_and_zoom_keeps_it_in_sight(opened: Opener) -> None:
+    async with opened((160, 45)) as pilot:
         await press(pilot, "M", "right")
-        plot = screen_of(pilot).query_one(ChartPane)
+        plot = screen_of(pilot, ChartScreen).query_one(ChartPane)
         assert plot.cursor == 0.0
         assert "step 0" in plot.text
         await press(pilot, "right", "right")
         assert plot.cursor is not None
         assert plot.cursor > 0
         await press(pilot, "plus")
-        chart = screen_of(pilot).chart
+        chart = screen_of(pilot, ChartScreen).chart
         assert chart is not None
         assert chart.low <= plot.cursor <= chart.high
         assert chart.high - chart.low < chart.last - chart.first
         await press(pilot, "0", "escape")
         assert plot.cursor is None
-        assert screen_of(pilot).request.window is None
+        assert screen_of(pilot, ChartScreen).request.window is None
 
 
-async def test_smoothing_log_band_and_outliers_are_said(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_smoothing_log_band_and_outliers_are_said(opened: Opener) -> None:
+    async with opened((160, 45)) as pilot:
         await press(pilot, "M", "s", "s", "l", "b", "o")
         title = str(pane(pilot, "chart-plots").border_title)
         assert "smoothing 0.6 · log y · outliers shown" in title
         assert "band" not in title
 
 
-async def test_entropy_by_position_of_a_step_is_called_an_estimate(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_entropy_by_position_of_a_step_is_called_an_estimate(opened: Opener) -> None:
+    async with opened((160, 45)) as pilot:
         await press(pilot, "M", "p")
         title = str(pane(pilot, "chart-plots").border_title)
         assert "entropy by token position: mean -log p" in pane(pilot, "chart-plots").text
@@ -152,11 +124,11 @@ async def test_entropy_by_position_of_a_step_is_called_an_estimate(opened: Opene
 
 
 async def test_at_another_temperature_a_profile_is_not_called_entropy(
-    opened: Opened, logs_dir: Path
+    opened: Opener, logs_dir: Path
 ) -> None:
     with closing(sqlite3.connect(RunDirectory(logs_dir / "own").database)) as db, db:
         db.execute("UPDATE samples SET temperature = 0.7 WHERE id % 2")
-    async with opened() as pilot:
+    async with opened((160, 45)) as pilot:
         await press(pilot, "M", "p")
         text = pane(pilot, "chart-plots").text
         assert "mean -log p by token position" in text
@@ -166,10 +138,7 @@ async def test_at_another_temperature_a_profile_is_not_called_entropy(
         assert "estimate" not in title
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
-async def test_metrics_that_nobody_here_has_named_are_drawn(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_metrics_that_nobody_here_has_named_are_drawn(tmp_path: Path) -> None:
     names = ("reward/all/mean", "[bold red]z[/]", "温度 °C", 'x["0"]', "n" * 200)
     directory = RunDirectory.create(tmp_path / "logs" / "foreign")
     with JournalWriter(directory) as journal:
@@ -179,16 +148,15 @@ async def test_metrics_that_nobody_here_has_named_are_drawn(
             metrics["loss"] = math.nan if step > 2 else math.inf
             journal.append(StepFinished(step=step, weights_version=step, metrics=metrics))
     app = TbtuiApp(PastHost(directory), live=False, user=User())
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await settle(app)
+    async with window(app, (80, 24)) as pilot:
         await press(pilot, "M")
-        assert screen_of(pilot).request.metrics == ("reward/all/mean",)
-        listed = screen_of(pilot).query_one(MetricList).listed
+        assert screen_of(pilot, ChartScreen).request.metrics == ("reward/all/mean",)
+        listed = screen_of(pilot, ChartScreen).query_one(MetricList).listed
         assert set(names) <= set(listed)
         assert "loss" not in listed
         for _ in listed:
-            chosen = screen_of(pilot).query_one(MetricList).chosen
-            if chosen in names and screen_of(pilot).request.metrics != (chosen,):
+            chosen = screen_of(pilot, ChartScreen).query_one(MetricList).chosen
+            if chosen in names and screen_of(pilot, ChartScreen).request.metrics != (chosen,):
                 await press(pilot, "enter")
             if chosen in names:
                 text = pane(pilot, "chart-plots").text
@@ -198,8 +166,8 @@ async def test_metrics_that_nobody_here_has_named_are_drawn(
             await press(pilot, "1", "down")
 
 
-async def test_runs_that_are_marked_are_drawn_beside_the_shown_one(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_runs_that_are_marked_are_drawn_beside_the_shown_one(opened: Opener) -> None:
+    async with opened((160, 45)) as pilot:
         await press(pilot, "R", "home", "x", "x", "M")
         text = pane(pilot, "chart-plots").text
         assert "━ own" in text
@@ -210,8 +178,8 @@ async def test_runs_that_are_marked_are_drawn_beside_the_shown_one(opened: Opene
         assert sum(isinstance(each, ChartScreen) for each in pilot.app.screen_stack) == 1
 
 
-async def test_the_chart_is_written_to_a_file(opened: Opened, tmp_path: Path) -> None:
-    async with opened() as pilot:
+async def test_the_chart_is_written_to_a_file(opened: Opener, tmp_path: Path) -> None:
+    async with opened((160, 45)) as pilot:
         await press(pilot, "M", "E")
         pilot.app.screen.query_one("#path", Input).value = str(tmp_path / "x.png")
         await press(pilot, "enter")
@@ -220,14 +188,14 @@ async def test_the_chart_is_written_to_a_file(opened: Opened, tmp_path: Path) ->
     assert (tmp_path / "x.csv").read_text().startswith("run,metric,step,value,low,high\nown,")
 
 
-async def test_a_chosen_metric_is_among_the_cockpits_curves(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_a_chosen_metric_is_among_the_cockpits_curves(opened: Opener) -> None:
+    async with opened((160, 45)) as pilot:
         await press(pilot, "M", "slash", *"time/total", "enter", "w", "escape", "escape", "4")
         assert "time/total" in pane(pilot, "curve").text
 
 
 async def test_the_cursor_moves_over_lines_that_are_drawn_once(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[int] = []
 
@@ -236,7 +204,7 @@ async def test_the_cursor_moves_over_lines_that_are_drawn_once(
         return plot(*args, **options)
 
     monkeypatch.setattr("tbtui.ui.panes.charts.plot", counted)
-    async with opened() as pilot:
+    async with opened((160, 45)) as pilot:
         await press(pilot, "M")
         assert drawn
         before, without = len(drawn), pane(pilot, "chart-plots").text
@@ -255,11 +223,10 @@ async def test_the_cursor_moves_over_lines_that_are_drawn_once(
 
 async def test_in_a_replay_a_chart_goes_as_far_as_the_clock(logs_dir: Path) -> None:
     directory = RunDirectory(logs_dir / "own")
-    replayed = ReplayedRun(directory)
-    app = TbtuiApp(RecordedRun(directory), recorded=replayed, live=False, user=User())
+    app, replayed = replaying(directory, user=User())
 
     def steps() -> list[float]:
-        chart = screen_of(pilot).chart
+        chart = screen_of(pilot, ChartScreen).chart
         assert chart is not None
         (line,) = chart.panels[0].lines
         return [point.x for point in line.recorded]
@@ -268,12 +235,11 @@ async def test_in_a_replay_a_chart_goes_as_far_as_the_clock(logs_dir: Path) -> N
         replayed.playback.go_to(START + seconds)
         await settle(app)
         # What looks every two seconds looks now.
-        screen_of(pilot)._read_again()
+        screen_of(pilot, ChartScreen)._read_again()
         await press(pilot, "s")
         return steps()
 
-    async with app.run_test(size=(160, 45), notifications=True) as pilot:
-        await settle(app)
+    async with window(app) as pilot:
         await press(pilot, "M")
         late = await at(149.0)
         early = await at(80.0)
@@ -282,6 +248,6 @@ async def test_in_a_replay_a_chart_goes_as_far_as_the_clock(logs_dir: Path) -> N
         assert early == late[: len(early)]
         assert await at(149.0) == late
         await press(pilot, "p")
-        chart = screen_of(pilot).chart
+        chart = screen_of(pilot, ChartScreen).chart
         assert chart is not None
         assert max(chart.steps) == max(late)

@@ -14,7 +14,7 @@ from tbtui.journal.demonstrations import Demonstrations
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.screens.demos import DemosScreen
 from tests.journal.test_demonstrations import demonstration
-from tests.ui.opening import Opener, app_of
+from tests.ui.opening import Opener, app_of, press, screen_of
 from tests.ui.picture import settle
 from tests.ui.styled_text import StyledTextExtension, styled_text
 
@@ -30,11 +30,8 @@ def shown(run_directory: RunDirectory) -> Iterator[Demonstrations]:
 
 async def open_screen(pilot: Pilot[int]) -> DemosScreen:
     await settle(app_of(pilot))
-    await pilot.press("f4")
-    await settle(app_of(pilot))
-    screen = app_of(pilot).screen
-    assert isinstance(screen, DemosScreen)
-    return screen
+    await press(pilot, "f4")
+    return screen_of(pilot, DemosScreen)
 
 
 async def test_each_is_decided_upon_and_the_next_is_chosen(
@@ -60,16 +57,14 @@ async def test_an_answer_is_edited(opened: Opener, shown: Demonstrations) -> Non
         before = area.text
         await pilot.press("e", "x")
         assert area.text == "x" + before
-        await pilot.press("ctrl+s")
-        await settle(app)
+        await press(pilot, "ctrl+s")
         assert "no JSON" in [str(each.message) for each in app._notifications][-1]
         assert area.text == "x" + before
         await pilot.press("escape")
         assert area.text == before
         await pilot.press("e")
         area.text = before.replace('"ls', '"pwd')
-        await pilot.press("ctrl+s")
-        await settle(app)
+        await press(pilot, "ctrl+s")
         first = shown.all()[0]
         assert first.answer.commands[0].keystrokes == "pwd\n"
         assert (first.status, first.reviews[-1].edited) == ("pending", True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -15,75 +16,71 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.show_run import live_effect, make_settings
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.diagnosis import ESTIMATED, DiagnosisScreen
 from tbtui.ui.screens.dialogs import ConfirmDialog
-from tbtui.ui.services import RecordedRun, Services
+from tbtui.ui.services import Services
 from tests.cli.test_whatif import start, train
-from tests.ui.opening import SimulatedHost, app_of, pane
+from tests.ui.opening import SimulatedHost, app_of, pane, press, replaying, screen_of
 from tests.ui.picture import PastHost, settle
 from tests.ui.styled_text import StyledTextExtension, styled_text
 from tests.ui.synthetic import START
 
-SIZES = [(80, 24), (160, 45), (60, 16)]
-
 
 async def diagnosed(pilot: Pilot[int]) -> None:
     await settle(app_of(pilot))
-    await pilot.press("D")
-    await settle(app_of(pilot))
+    await press(pilot, "D")
     assert isinstance(app_of(pilot).screen, DiagnosisScreen)
 
 
-def app_on(run: RunDirectory) -> TbtuiApp:
-    services = Services(live_effect=live_effect)
-    return TbtuiApp(PastHost(run), services, live=False, clock=lambda: START + 40.0)
+def app_on(host: PastHost, now: float = START + 40.0, **more: Any) -> TbtuiApp:
+    services = Services(live_effect=live_effect, **more)
+    return TbtuiApp(host, services, live=False, clock=lambda: now)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [(160, 45), (60, 16)])
 async def test_findings_with_number_limit_and_setting(
     run_directory: RunDirectory, size: tuple[int, int]
 ) -> None:
-    async with app_on(run_directory).run_test(size=size) as pilot:
+    async with app_on(PastHost(run_directory)).run_test(size=size) as pilot:
         await diagnosed(pilot)
         assert "stragglers" in pane(pilot, "findings").text
         detail = " ".join(pane(pilot, "finding").text.split())
-        for words in ("number", "limit 30% of step time", "why", "setting step_deadline_sec="):
+        for words in (
+            "measured",
+            "threshold 30% of step time",
+            "cause",
+            "setting step_deadline_sec=",
+        ):
             assert words in detail
         first = pane(pilot, "finding").text
-        await pilot.press("j")
-        await settle(app_of(pilot))
+        await press(pilot, "j")
         assert pane(pilot, "finding").text != first
         await pilot.press("k", "escape")
         assert isinstance(app_of(pilot).screen, Cockpit)
 
 
 async def test_enter_shows_the_trials_behind_a_finding_alone(run_directory: RunDirectory) -> None:
-    async with app_on(run_directory).run_test(size=(160, 45)) as pilot:
+    async with app_on(PastHost(run_directory)).run_test(size=(160, 45)) as pilot:
         app = app_of(pilot)
         await diagnosed(pilot)
-        await pilot.press("enter")
-        await settle(app)
+        await press(pilot, "enter")
         assert isinstance(app.screen, Cockpit)
         wanted = app.listing.filter.only
         assert wanted is not None
         assert wanted.label == "stragglers"
         listed = app.frames.frame().listed
         assert {each.trial for each in listed} == wanted.trials
-        await pilot.press("escape")
-        await settle(app)
+        await press(pilot, "escape")
         assert not app.listing.filter
 
 
 async def test_a_live_setting_is_changed_after_a_question(simulated: SimulatedHost) -> None:
-    services = Services(live_effect=live_effect)
-    app = TbtuiApp(simulated, services, live=False, clock=lambda: simulated.simulation.now)
+    app = app_on(simulated, simulated.simulation.now)
     async with app.run_test(size=(160, 45)) as pilot:
         await diagnosed(pilot)
-        screen = app.screen
-        assert isinstance(screen, DiagnosisScreen)
-        remedy = next(e.remedy for e in screen._cursor.findings if e.name == "stragglers")
+        screen = screen_of(pilot, DiagnosisScreen)
+        remedy = next(e.remedy for e in screen._cursor.findings if e.rule == "stragglers")
         assert remedy is not None
         assert f"sets it now; {live_effect(remedy.setting)}" in " ".join(
             pane(pilot, "finding").text.split()
@@ -101,14 +98,8 @@ async def test_a_live_setting_is_changed_after_a_question(simulated: SimulatedHo
 async def test_of_a_recorded_run_a_setting_is_copied_and_the_clock_goes_on(
     run_directory: RunDirectory,
 ) -> None:
-    recorded = ReplayedRun(run_directory)
+    app, recorded = replaying(run_directory, services=Services(live_effect=live_effect))
     recorded.playback.go_to(START + 39.0)
-    app = TbtuiApp(
-        RecordedRun(run_directory),
-        Services(live_effect=live_effect),
-        live=False,
-        recorded=recorded,
-    )
     async with app.run_test(size=(80, 24)) as pilot:
         await diagnosed(pilot)
         assert "stragglers" in pane(pilot, "findings").text
@@ -116,25 +107,8 @@ async def test_of_a_recorded_run_a_setting_is_copied_and_the_clock_goes_on(
         await pilot.press("a")
         assert app.clipboard.startswith("step_deadline_sec=")
         assert any("next run: step_deadline_sec=" in n.message for n in app._notifications)
-        await pilot.press("circumflex_accent")
-        await settle(app)
+        await press(pilot, "circumflex_accent")
         assert "after the first trials" in pane(pilot, "findings").text
-
-
-async def test_the_notes_tell_of_what_costs_most(run_directory: RunDirectory) -> None:
-    async with app_on(run_directory).run_test(size=(160, 45)) as pilot:
-        await settle(app_of(pilot))
-        notes = " ".join(pane(pilot, "notes").text.split())
-        assert "▲ stragglers:" in notes
-        assert "D diagnosis" in notes
-
-
-async def test_outcomes_stand_beside_the_reward_bars(run_directory: RunDirectory) -> None:
-    async with app_on(run_directory).run_test(size=(160, 45)) as pilot:
-        await settle(app_of(pilot))
-        text = pane(pilot, "rewards").text
-        assert " failed" in text
-        assert " solved" in text
 
 
 async def test_a_proposed_setting_is_tried_on_the_last_recorded_step(tmp_path: Path) -> None:
@@ -145,16 +119,14 @@ async def test_a_proposed_setting_is_tried_on_the_last_recorded_step(tmp_path: P
         for step in (1, 2, 3):
             writer.append(StepStarted(step=step, groups={}))
             train(writer, step, [[1, 0, 0, 1]], sampled_by=step - 1, config=config)
-            metrics = {"optim/surprise": 0.001, "optim/clip_fraction": 0.1}
+            metrics = {"optim/neg_logprob": 0.001, "optim/clip_fraction": 0.1}
             writer.append(StepFinished(step=step, weights_version=step, metrics=metrics))
-    services = Services(settings=make_settings, live_effect=live_effect)
-    app = TbtuiApp(PastHost(directory), services, live=False)
+    app = app_on(PastHost(directory), settings=make_settings)
     async with app.run_test(size=(160, 45)) as pilot:
         await diagnosed(pilot)
-        screen = app.screen
-        assert isinstance(screen, DiagnosisScreen)
+        screen = screen_of(pilot, DiagnosisScreen)
         for each in screen._cursor.findings:
-            if each.name == "entropy_collapse":
+            if each.rule == "entropy_collapse":
                 break
             await pilot.press("j")
         assert "clip_high=0.28" in await previewed(pilot)
@@ -164,8 +136,7 @@ async def test_a_proposed_setting_is_tried_on_the_last_recorded_step(tmp_path: P
 async def test_a_setting_that_changes_rollouts_says_that_it_is_estimated(
     run_directory: RunDirectory,
 ) -> None:
-    services = Services(settings=make_settings, live_effect=live_effect)
-    app = TbtuiApp(PastHost(run_directory), services, live=False, clock=lambda: START + 40.0)
+    app = app_on(PastHost(run_directory), settings=make_settings)
     async with app.run_test(size=(160, 45)) as pilot:
         await diagnosed(pilot)
         detail = await previewed(pilot)
@@ -184,10 +155,10 @@ async def previewed(pilot: Pilot[int]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", SIZES[:2], ids=["80x24", "160x45"])
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
 async def test_picture(
     run_directory: RunDirectory, size: tuple[int, int], snapshot: SnapshotAssertion
 ) -> None:
-    async with app_on(run_directory).run_test(size=size) as pilot:
+    async with app_on(PastHost(run_directory)).run_test(size=size) as pilot:
         await diagnosed(pilot)
         assert styled_text(app_of(pilot)) == snapshot(extension_class=StyledTextExtension)

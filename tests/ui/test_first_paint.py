@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 from rich.console import RenderableType
 from textual._compositor import LayoutUpdate
 from textual.color import Color
+from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tbtui.journal.rundir import RunDirectory
@@ -16,6 +19,7 @@ from tbtui.ui.app import TbtuiApp
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.trial import TrialScreen
+from tests.ui.opening import press
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START
 
@@ -42,6 +46,23 @@ class PaintedApp(TbtuiApp):
             await asyncio.sleep(0.01)
 
 
+Painted = Callable[..., AbstractAsyncContextManager[tuple[Pilot[int], PaintedApp]]]
+
+
+@pytest.fixture
+def painted(run_directory: RunDirectory) -> Painted:
+    """Opens such an app."""
+
+    @asynccontextmanager
+    async def open_app() -> AsyncIterator[tuple[Pilot[int], PaintedApp]]:
+        app = PaintedApp(run_directory)
+        async with app.run_test(size=(160, 45)) as pilot:
+            await settle(app)
+            yield pilot, app
+
+    return open_app
+
+
 @pytest.mark.parametrize(
     ("key", "shown"),
     [
@@ -52,23 +73,18 @@ class PaintedApp(TbtuiApp):
     ],
 )
 async def test_the_first_paint_of_a_screen_has_what_it_has_to_say(
-    run_directory: RunDirectory, key: str, shown: tuple[str, ...]
+    painted: Painted, key: str, shown: tuple[str, ...]
 ) -> None:
-    app = PaintedApp(run_directory)
-    async with app.run_test(size=(160, 45)) as pilot:
-        await settle(app)
+    async with painted() as (pilot, app):
         cockpit = app.screen
         await pilot.press(key)
         assert app.screen is not cockpit
-        painted = await app.first_paint()
-        for text in shown:
-            assert text in painted
+        seen = await app.first_paint()
+        assert all(text in seen for text in shown), seen
 
 
-async def test_the_way_back_is_painted_once(run_directory: RunDirectory) -> None:
-    app = PaintedApp(run_directory)
-    async with app.run_test(size=(160, 45)) as pilot:
-        await settle(app)
+async def test_the_way_back_is_painted_once(painted: Painted) -> None:
+    async with painted() as (pilot, app):
         cockpit = app.screen
         for key in ("enter", "g", "?"):
             await pilot.press(key)
@@ -82,13 +98,10 @@ async def test_the_way_back_is_painted_once(run_directory: RunDirectory) -> None
             assert "trials" in app.paints[0][1]
 
 
-async def test_a_screen_that_nobody_sees_is_not_drawn(run_directory: RunDirectory) -> None:
-    app = PaintedApp(run_directory)
-    async with app.run_test(size=(160, 45)) as pilot:
-        await settle(app)
+async def test_a_screen_that_nobody_sees_is_not_drawn(painted: Painted) -> None:
+    async with painted() as (pilot, app):
         cockpit = app.screen
-        await pilot.press("enter")
-        await settle(app)
+        await press(pilot, "enter")
         await pilot.pause(0.1)
         app.paints.clear()
         cockpit.refresh(layout=True)
@@ -97,18 +110,15 @@ async def test_a_screen_that_nobody_sees_is_not_drawn(run_directory: RunDirector
         # It has the window's size when it is seen again.
         await pilot.resize_terminal(100, 30)
         await settle(app)
-        await pilot.press("escape")
-        await settle(app)
+        await press(pilot, "escape")
         assert cockpit.size == (100, 30)
         assert cockpit.has_class("-compact")
 
 
 async def test_a_screen_that_goes_before_it_was_painted_leaves_no_dark_screen_behind(
-    run_directory: RunDirectory,
+    painted: Painted,
 ) -> None:
-    app = PaintedApp(run_directory)
-    async with app.run_test(size=(160, 45)) as pilot:
-        await settle(app)
+    async with painted() as (pilot, app):
         app.action_open_trial()
         app.pop_screen()
         await pilot.pause()
@@ -117,9 +127,7 @@ async def test_a_screen_that_goes_before_it_was_painted_leaves_no_dark_screen_be
         assert "trials" in await app.first_paint()
 
 
-async def test_the_trial_screen_is_made_before_it_is_asked_for(
-    run_directory: RunDirectory,
-) -> None:
+async def test_the_trial_screen_is_made_before_it_is_asked_for(run_directory: RunDirectory) -> None:
     app = PaintedApp(run_directory, live=True)
     async with app.run_test(size=(160, 45)) as pilot:
         spare = await _spare(app)
@@ -146,11 +154,9 @@ async def test_the_trial_screen_is_made_before_it_is_asked_for(
 
 
 async def test_a_trial_screen_that_is_made_while_the_theme_changes_is_no_use(
-    run_directory: RunDirectory,
+    painted: Painted,
 ) -> None:
-    app = PaintedApp(run_directory)
-    async with app.run_test(size=(160, 45)) as pilot:
-        await settle(app)
+    async with painted() as (pilot, app):
         app.use_theme("tbtui-light")
         app.trial_screens.prepare()
         await settle(app)
@@ -159,11 +165,9 @@ async def test_a_trial_screen_that_is_made_while_the_theme_changes_is_no_use(
 
 
 async def test_the_app_may_end_while_the_trial_screen_is_being_made(
-    run_directory: RunDirectory,
+    painted: Painted,
 ) -> None:
-    app = PaintedApp(run_directory)
-    async with app.run_test(size=(160, 45)):
-        await settle(app)
+    async with painted() as (_, app):
         assert app.trial_screens.prepare()
     assert app.crash is None
 

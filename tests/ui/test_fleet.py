@@ -10,85 +10,77 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
 
-from tbtui.ui.fleet import FleetApp, FleetScreen, Row
+from tbtui.ui.fleet import FleetApp, FleetScreen
 from tbtui.ui.input.keys import read_key_table
 from tbtui.ui.panes.key_bar import KeyLine
 from tbtui.ui.screens.help import HelpDialog
 from tbtui.ui.user import User
+from tbtui.view.runs import GpuUse, RunSummary
+from tests.ui.opening import rest
 from tests.ui.styled_text import StyledTextExtension, styled_text
 
-SIZES = ((80, 24), (160, 45), (240, 70))
+SIZES = ((80, 24), (160, 45))
 
 
-def row(run: str | None, **facts: Any) -> Row:
+def row(name: str, **facts: Any) -> RunSummary:
     """A row of a run that is over."""
-    return {
-        **dict.fromkeys(("host", "reason", "waiting_for", "alarm", "phase", "policy", "model"), ""),
-        **dict.fromkeys(("pid", "pass_rate", "max_steps", "seconds", "cost_usd", "silent_sec")),
-        **{"run": run, "directory": f"/runs/{run}", "status": "finished", "step": 20},
-        **{"rollouts": 640, "started_at": 1.0, "curve": [], "gpus": [], "alarms": 0},
-        **{"silent": False},
-        **facts,
-    }
+    known: dict[str, Any] = {"status": "finished", "path": f"/runs/{name}", "started_at": 1.0}
+    return RunSummary(name=name, **known | {"step": 20, "rollouts": 640} | facts)
 
 
 ROWS = (
     row(
-        "sweep-lr3-seed1", pid=7, status="live", step=12, max_steps=40, pass_rate=0.42,
-        seconds=840.0, curve=[0.1, 0.2, 0.3, 0.42], policy="torch", model="Qwen/Qwen3-0.6B",
-        phase="sampling", gpus=[{"utilisation": 83.0}], waiting_for="trial nested-03/2",
+        "sweep-lr3-seed1", pid=7, status="live", step=12, max_steps=40, last_pass_rate=0.42,
+        seconds=840.0, curve=(0.1, 0.2, 0.3, 0.42), policy="torch", model_name="Qwen/Qwen3-0.6B",
+        phase="sampling", gpus=(GpuUse(utilisation=0.83),), waiting_for="trial nested-03/2",
         started_at=4.0,
     ),
     row(
-        "sweep-lr3-seed2", pid=8, status="paused", step=9, max_steps=40, pass_rate=0.31,
-        curve=[0.1, 0.31], alarms=1, alarm="no_signal: no group had anything to teach",
+        "sweep-lr3-seed2", pid=8, status="paused", step=9, max_steps=40, last_pass_rate=0.31,
+        curve=(0.1, 0.31), alarms=1, alarm="no_signal: no group had anything to teach",
         seconds=700.0, waiting_for="you: paused", started_at=3.0,
     ),
     row(
-        "night", host="gpu1", pid=9, status="live", silent=True, silent_sec=200.0, pass_rate=0.66,
-        curve=[0.2, 0.66], policy="tinker", model="Qwen/Qwen3-8B", cost_usd=8.1, started_at=2.0,
+        "night", host="gpu1", pid=9, status="live", silent_sec=200.0, last_pass_rate=0.66,
+        curve=(0.2, 0.66), policy="tinker", model_name="Qwen/Qwen3-8B", cost_usd=8.1,
+        started_at=2.0,
     ),
-    row("first", pass_rate=0.87, curve=[0.1, 0.5, 0.87], seconds=300.0),
-    row(None, host="gpu2", status="unreachable", reason="Connection refused", step=None),
+    row("first", last_pass_rate=0.87, curve=(0.1, 0.5, 0.87), seconds=300.0),
+    RunSummary(status="unreachable", host="gpu2", reason="Connection refused"),
 )  # fmt: skip
 
 
 class Fleet:
     """A stand-in for the runs of some machines; notes what is asked of it."""
 
-    def __init__(self, *rows: Row) -> None:
+    def __init__(self, *rows: RunSummary) -> None:
         self._rows = rows
         self.acts: list[tuple[str, ...]] = []
         self.charted: list[str] = []
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[RunSummary]:
         return list(self._rows)
 
-    async def act(self, row: Row, *words: str) -> str:
-        self.acts.append((row["run"], *words))
-        return f"{row['run']}: done"
+    async def act(self, row: RunSummary, *words: str) -> str:
+        self.acts.append((row.name, *words))
+        return f"{row.name}: done"
 
-    def open(self, row: Row) -> None:
+    def open(self, row: RunSummary) -> None:
         raise AssertionError("it needs a terminal")
 
-    async def chart_command(self, rows: Sequence[Row]) -> list[str]:
-        self.charted = [row["run"] for row in rows]
+    async def chart_command(self, rows: Sequence[RunSummary]) -> list[str]:
+        self.charted = [row.name for row in rows]
         raise OSError("no terminal to draw on")
 
     def run(self, command: Sequence[str]) -> None:
         raise AssertionError("it needs a terminal")
 
 
-async def rest(pilot: Pilot[None]) -> None:
-    await pilot.app.workers.wait_for_complete()
-    await pilot.pause()
-
-
 def bar(pilot: Pilot[None]) -> str:
     return pilot.app.screen.query_one(KeyLine).render_line(0).text
 
 
-def make_fleet_app(*rows: Row, user: User | None = None) -> FleetApp:
+def make_fleet_app(*rows: RunSummary, user: User | None = None) -> FleetApp:
     return FleetApp(Fleet(*(rows or ROWS)), user=user)
 
 

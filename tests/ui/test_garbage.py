@@ -12,7 +12,7 @@ from textual.events import MouseMove
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.frames import IDLE_SEC, IdleCollector
+from tbtui.ui.idle_collector import IDLE_SEC, IdleCollector
 from tbtui.ui.terminal.emulator import Emulator
 from tbtui.ui.textual_seam import PaintedRow, cropped
 from tests.ui.picture import PastHost, settle
@@ -22,8 +22,8 @@ from tests.ui.synthetic import START
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     thresholds = gc.get_threshold()
-    gc.collect()
     gc.disable()
+    gc.freeze()  # what other tests have left need not be looked through
     yield
     gc.set_threshold(*thresholds)
     gc.unfreeze()

@@ -9,15 +9,15 @@ from textual.widgets import Markdown, OptionList
 from tbtui.resources import guide_pages
 from tbtui.ui.base_app import GuideApp
 from tbtui.ui.screens.guide import GuideScreen, GuideViewer
+from tests.ui.opening import screen_of
 
 
 def title(pilot: Pilot[None]) -> str:
     """The page that is shown."""
-    screen = pilot.app.screen
-    assert isinstance(screen, GuideScreen)
-    return screen.query_one(GuideViewer).navigator.location.stem
+    return screen_of(pilot, GuideScreen).query_one(GuideViewer).navigator.location.stem
 
 
+@pytest.mark.slow
 async def test_pages_are_chosen_walked_through_and_left() -> None:
     app = GuideApp("steering")
     async with app.run_test(size=(80, 24)) as pilot:
@@ -25,8 +25,8 @@ async def test_pages_are_chosen_walked_through_and_left() -> None:
         assert title(pilot) == "steering"
         await pilot.press("n")
         assert title(pilot) == guide_pages()[guide_pages().index("steering") + 1]
-        await pilot.press("p", "p", "p", "p")
-        assert title(pilot) == guide_pages()[-1]
+        await pilot.press("p")
+        assert title(pilot) == "steering"
         app.screen.query_one("#pages", OptionList).focus()
         await pilot.press("home", "down", "enter")
         assert title(pilot) == "first-run"
@@ -34,7 +34,7 @@ async def test_pages_are_chosen_walked_through_and_left() -> None:
         await pilot.press("space")
         assert app.screen.query_one(GuideViewer).scroll_y > before
         await pilot.press("backspace")
-        assert title(pilot) == guide_pages()[-1]
+        assert title(pilot) == "steering"
         await pilot.press("escape")
     assert app.return_code == 0
 

@@ -6,33 +6,33 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from textual import events
 from textual.command import CommandInput, CommandList
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.pane import Pane
 from tbtui.ui.panes.siblings import SiblingsPane
 from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.turns import TurnPane
-from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import ReasonDialog
 from tbtui.ui.screens.help import HelpDialog
 from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
-from tbtui.ui.services import RecordedRun
-from tests.ui.opening import Opener, app_of, commands, open_trial, pane
+from tests.ui.opening import (
+    Opener,
+    app_of,
+    commands,
+    open_trial,
+    pane,
+    press,
+    replaying,
+    screen_of,
+    wheel,
+    window,
+)
 from tests.ui.picture import settle
-
-
-async def wheel(pilot: Pilot[int], selector: str, turns: int) -> None:
-    """Down, or up where `turns` is negative, with the pointer over a pane."""
-    kind = events.MouseScrollUp if turns < 0 else events.MouseScrollDown
-    for _ in range(abs(turns)):
-        await pilot._post_mouse_events([kind], selector, offset=(6, 0), button=0)
 
 
 async def click_on(pilot: Pilot[int], selector: str, text: str) -> None:
@@ -45,8 +45,7 @@ async def click_on(pilot: Pilot[int], selector: str, text: str) -> None:
 @pytest.mark.slow
 async def test_in_a_small_window_every_pane_is_reached_by_clicks(opened: Opener) -> None:
     async with opened(size=(80, 24)) as pilot:
-        screen = pilot.app.screen
-        assert isinstance(screen, Cockpit)
+        screen = screen_of(pilot, Cockpit)
         seen = []
         for _ in range(7):
             await click_on(pilot, "#keys", "panes")
@@ -68,8 +67,7 @@ async def test_in_a_small_window_every_pane_is_reached_by_clicks(opened: Opener)
 async def test_a_title_is_no_row_and_the_wheel_moves_no_cursor(opened: Opener) -> None:
     async with opened(size=(80, 24)) as pilot:
         app = app_of(pilot)
-        await pilot.press("1", "space")
-        await settle(app)
+        await press(pilot, "1", "space")
         tasks = app.screen.query_one(TaskPane)
         await wheel(pilot, "#tasks", 3)
         top = tasks.scroll_y
@@ -80,8 +78,7 @@ async def test_a_title_is_no_row_and_the_wheel_moves_no_cursor(opened: Opener) -
         await pilot.click("#tasks", offset=(8, 0))
         assert tasks._cursor == 0
         assert not app.listing.filter
-        await pilot.press("1")
-        await settle(app)
+        await press(pilot, "1")
         await pilot.click("#tasks", offset=(8, 3))
         # The first row of all names the columns.
         assert tasks._cursor == round(tasks.scroll_y) + 1
@@ -108,8 +105,7 @@ async def test_over_the_terminal_the_wheel_goes_back_in_time(opened: Opener) -> 
 async def test_siblings_are_scrolled_and_chosen(opened: Opener) -> None:
     async with opened(size=(80, 24)) as pilot:
         app = app_of(pilot)
-        await pilot.press("g")
-        await settle(app)
+        await press(pilot, "g")
         siblings = app.screen.query_one(SiblingsPane)
         await wheel(pilot, "#siblings", 2)
         top = siblings.scroll_y
@@ -145,9 +141,7 @@ async def test_dialogs_are_answered_and_left_by_clicks(opened: Opener) -> None:
 
 
 @pytest.mark.slow
-async def test_a_key_of_a_pane_works_in_the_key_line_wherever_the_focus_is(
-    opened: Opener,
-) -> None:
+async def test_a_key_of_a_pane_works_in_the_key_line_wherever_the_focus_is(opened: Opener) -> None:
     async with opened(size=(120, 30)) as pilot:
         app = app_of(pilot)
         await pilot.press("ctrl+f")
@@ -177,10 +171,8 @@ async def test_a_key_of_a_pane_works_in_the_key_line_wherever_the_focus_is(
 async def test_the_clock_of_a_replay_is_dragged_played_and_wheeled(
     run_directory: RunDirectory,
 ) -> None:
-    recorded = ReplayedRun(run_directory)
-    app = TbtuiApp(RecordedRun(run_directory), recorded=recorded, live=False)
-    async with app.run_test(size=(160, 45)) as pilot:
-        await settle(app)
+    app, recorded = replaying(run_directory, monotonic=lambda: 0.0)
+    async with window(app) as pilot:
         clock = recorded.playback
         length = clock.end - clock.start
 

@@ -14,8 +14,8 @@ from tbtui.ui.application import TbtuiApp
 from tbtui.ui.drawing.rows import row, split_row
 from tbtui.ui.drawing.text import Name, clip_name
 from tbtui.ui.panes.tiles import GLYPH, NARROWEST, tile_layout
-from tests.ui.opening import Opener, SimulatedHost, pane, run_at
-from tests.ui.picture import PastHost, settle
+from tests.ui.opening import SimulatedHost, pane, run_at, window
+from tests.ui.picture import PastHost
 from tests.ui.synthetic import START, Simulation
 
 
@@ -63,8 +63,7 @@ async def test_the_groups_of_many_trials_can_be_told_apart(
 ) -> None:
     run = run_at(tmp_path / "many", 30.0, groups=16, group_size=16)
     app = TbtuiApp(PastHost(run), live=False, clock=lambda: START + 30.0)
-    async with app.run_test(size=size) as pilot:
-        await settle(app)
+    async with window(app, size) as pilot:
         listed = app.frames.frame().listed
         assert len(listed) >= 256
         shown = re.findall(r" [▸▾] (\S+)", pane(pilot, "trials").text)
@@ -84,17 +83,9 @@ async def test_data_sets_with_long_names_can_be_told_apart(tmp_path: Path) -> No
     simulation.advance(START + 39.0)
     host = SimulatedHost(simulation)
     app = TbtuiApp(host, live=False, clock=lambda: simulation.now)
-    async with app.run_test(size=(160, 45)) as pilot:
-        await settle(app)
+    async with window(app) as pilot:
         shown = re.findall(r"▾ (\S+)", pane(pilot, "tasks").text)
     simulation.close()
     assert shown == [clip_name(name, len(shown[0])) for name in sorted(names)]
     assert len(set(shown)) == 2
     assert all(len(each) >= 14 for each in shown)
-
-
-async def test_what_was_lost_stands_beside_the_held_out_rate(opened: Opener) -> None:
-    async with opened(size=(160, 45)) as pilot:
-        rows = pane(pilot, "tasks").text.splitlines()
-        (lost,) = [line for line in rows if line.startswith(" ▸ move ")]
-        assert re.search(r"◇\.\d\d .* !\d+%$", lost), lost

@@ -1,7 +1,8 @@
-"""The parts that need no screen: selection, layout, charts, reading."""
+"""The parts that need no screen: selection, layout, charts, reading, a watched run's end."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -9,19 +10,20 @@ from pathlib import Path
 import pytest
 from rich.style import Style
 
-from tbtui.journal.events import TrialPhase
-from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.events import TrialFinished, TrialPhase
+from tbtui.journal.hold import PAUSED
+from tbtui.journal.rundir import RunDirectory, RunLock
 from tbtui.ui.drawing.charts import Series, bar, curve, reward_bins, tick_labels, ticks
 from tbtui.ui.drawing.text import clip, number, rate, sparkline
-from tbtui.ui.panes.tiles import tile_layout
+from tbtui.ui.panes.tiles import NARROWEST, tile_layout
 from tbtui.ui.panes.tokens import flow, heat_level, unlikely_tokens
 from tbtui.ui.runs import LiveRun
 from tbtui.ui.selection import LINGER_SEC, Selection
+from tbtui.ui.services import WatchedRun
 from tbtui.ui.terminal.recordings import Recordings
-from tbtui.view.current import active_seconds, current_trials
+from tbtui.view.current import current_trials
 from tbtui.view.state import RunState, TrialView
-from tbtui.view.tasks import task_tree
-from tbtui.view.times import time_shares
+from tests.events import events_of
 from tests.ui.synthetic import START, write_run
 
 
@@ -61,7 +63,8 @@ def test_following_goes_to_a_running_trial_after_lingering() -> None:
     shown[0].finished_at = 2.0
     assert selection.settle(shown, {}, 2.0 + LINGER_SEC / 2) is shown[0]
     assert selection.settle(shown, {}, 2.0 + LINGER_SEC) is shown[1]
-    shown[1].paused = True
+    assert Selection().settle(shown, {}, 2.0 - 3600) is shown[1]  # the clock was set back
+    shown[1].hold = PAUSED
     assert selection.settle(shown, {}, 9.0) is shown[1]
 
 
@@ -71,14 +74,16 @@ def test_tiles_fit_side_by_side(count: int, size: tuple[int, int]) -> None:
     layout = tile_layout(count, *size)
     assert layout.columns * layout.width <= size[0]
     assert layout.height >= 1
+    assert layout.width >= NARROWEST or layout.height == 1
     x, y = layout.place(count - 1)
     assert x + layout.width <= size[0]
     rows = -(-count // layout.columns)
     assert y == (rows - 1) * layout.height
-
-
-def test_sixteen_trials_at_80x24_are_two_columns() -> None:
-    assert tile_layout(16, 80, 17).columns == 2
+    # They shrink until all are seen.
+    if count <= (size[0] // 14) * size[1]:
+        assert rows * layout.height <= size[1]
+    else:
+        assert layout.columns == size[0] // 14
 
 
 def test_curves_stay_in_their_box_and_mark_points() -> None:
@@ -107,8 +112,8 @@ def test_the_numbers_of_an_axis_differ(ends: tuple[float, float], labels: list[s
 
 
 def test_numbers_bars_and_bins() -> None:
-    assert [number(v) for v in (0, 0.031, 0.61, 1, 12.4, 1234)] == [
-        *(".00", ".031", ".61", "1.0", "12", "1,234")
+    assert [number(v) for v in (0, -0.0, -0.0004, 0.031, 0.61, 1, 12.4, 1234)] == [
+        *(".00", ".00", ".00", ".031", ".61", "1.0", "12", "1,234")
     ]
     assert [rate(v) for v in (None, 0.0, 0.614, 1.0)] == ["  –", ".00", ".61", "1.0"]
     assert bar(0.5, 10) == "█" * 5
@@ -142,32 +147,24 @@ def test_the_current_batch_keeps_its_places() -> None:
     assert [t.trial for t in current_trials(state)] == ["a2", "b", "slow", "c"]
 
 
-def test_paused_time_stands_still() -> None:
-    view = trial("a", paused=True, phase_since=11.0, paused_sec=2.0)
-    assert active_seconds(view, 100.0) == 8.0
-
-
-def test_a_run_is_followed_while_it_grows(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", 20.0).run
-    live = LiveRun(run, lambda: START + 20)
-    assert live.follow(10.0)
-    assert not live.follow(10.0)
-    assert not live.behind
-    (tree,) = task_tree(live.state)
-    assert tree.name == "starter"
-    assert [kind.name for kind in tree.kinds][:2] == ["append", "copy"]
-    shares = time_shares(live.state.trials.values())
-    assert sum(shares.values()) == pytest.approx(1.0)
-    live.close()
-
-
 def test_following_stops_when_its_time_is_up(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", 20.0).run
     ticks = iter(range(1000))
-    live = LiveRun(run, lambda: START, lambda: float(next(ticks)))
+    live = LiveRun(run, lambda: START + 500, lambda: float(next(ticks)))
     live.follow(1.5)
     assert live.behind
     assert 0 < live.progress() < 1
+    # What a trial did then has not lasted until now.
+    assert live.now == live.state.time < START + 20
+    # A trial's turns and story go no further than the rest of the screen.
+    ended = {event.trial: event for event in events_of(run, TrialFinished)}
+    running = next(each for each in live.state.live_trials() if each.trial in ended)
+    assert live.stories.transcript(running).finished is None
+    assert live.stories.story(running).ended == ""
+    while live.behind:
+        live.follow(100.0)
+    assert live.stories.transcript(running).finished == ended[running.trial]
+    assert live.now == START + 500
 
 
 def test_a_recording_is_read_as_it_is_written(tmp_path: Path) -> None:
@@ -189,3 +186,17 @@ def test_a_recording_is_read_as_it_is_written(tmp_path: Path) -> None:
     assert screen.plain(0) == "hello \U0001f600"
     assert (screen.columns, screen.rows) == (20, 5)
     recordings.close()
+
+
+async def test_one_that_is_left_or_recorded_ends_by_that_alone(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    recorded = WatchedRun(run)
+    ended = asyncio.create_task(recorded.ended())
+    await asyncio.sleep(0.05)
+    assert not ended.done()
+    with RunLock(run):
+        live = WatchedRun(run)
+        for host in (live, recorded):
+            host.interrupt()
+        assert (await live.ended()).reason == "left the recorded run"
+    assert (await ended).status == "interrupted"

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.ui.app import TbtuiApp
-from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.user import Preferences, User, read_preferences, write_preferences
-from tests.ui.opening import Opener
+from tests.ui.opening import Opener, app_of, pane, screen_of
 from tests.ui.picture import settle
 
 pytestmark = pytest.mark.slow
@@ -22,18 +20,15 @@ async def test_the_order_the_open_pane_and_the_folds_are_as_they_were_left(
 ) -> None:
     async with opened(user=User.load(tmp_path, tmp_path)) as pilot:
         await pilot.press("o", "1", "j", "space")
-        assert isinstance(pilot.app, TbtuiApp)
-        order = pilot.app.listing.order
+        order = app_of(pilot).listing.order
         assert order != "attention"
     assert json.loads((tmp_path / "app.json").read_text())["unfolded"] == ["append"]
     async with opened(user=User.load(tmp_path, tmp_path)) as pilot:
-        app = pilot.app
-        assert isinstance(app, TbtuiApp)
-        assert isinstance(app.screen, Cockpit)
+        app = app_of(pilot)
         assert app.listing.order == order
-        assert app.screen.full == 1
+        assert screen_of(pilot, Cockpit).full == 1
         await settle(app)
-        assert "▾ append" in app.screen.query_one("#tasks", Pane).text
+        assert "▾ append" in pane(pilot, "tasks").text
         await pilot.press("0")
     assert read_preferences(tmp_path / "app.json").full == 0
 
@@ -45,7 +40,8 @@ async def test_the_order_the_open_pane_and_the_folds_are_as_they_were_left(
         ("{", Preferences()),
         ("[1]", Preferences()),
         ('{"full": "x", "theme": "tbtui-light"}', Preferences(theme="tbtui-light")),
-        ('{"order": "by moon", "full": 3, "new": 1}', Preferences(full=3)),
+        # As of an earlier version.
+        ('{"order": "place", "full": 3, "new": 1}', Preferences(full=3)),
     ],
 )
 def test_what_cant_be_read_is_forgotten_and_the_rest_kept(
@@ -80,9 +76,3 @@ async def test_nothing_is_remembered_of_nobody(opened: Opener, tmp_path: Path) -
     async with opened() as pilot:
         await pilot.press("t", "o", "1")
     assert read_preferences(tmp_path / "state/tbtui/app.json") == Preferences(toured=True)
-
-
-def test_an_order_of_an_earlier_version_gives_way_to_the_default(tmp_path: Path) -> None:
-    (tmp_path / "app.json").write_text('{"order": "place", "full": 2}')
-    kept = read_preferences(tmp_path / "app.json")
-    assert (kept.order, kept.full) == ("attention", 2)

@@ -1,4 +1,4 @@
-"""Going about in a recording: what is shown is what a terminal would have shown at that time."""
+"""Terminals and their recordings: what is shown is what a terminal would have shown then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.ui.terminal.recordings import ReadLimit, Recording
+from tbtui.ui.terminal.emulator import Emulator
+from tbtui.ui.terminal.recordings import ReadLimit, RecordingReader
+from tbtui.ui.theme.palette import Palette
+from tests.ui.test_themes import bundled
 
 BEGAN = 1_000_000.5
 
@@ -46,13 +49,13 @@ def cast(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def recording(cast: Path) -> Iterator[Recording]:
-    opened = Recording(cast)
+def recording(cast: Path) -> Iterator[RecordingReader]:
+    opened = RecordingReader(cast)
     yield opened
     opened.close()
 
 
-def to(recording: Recording, seconds: float) -> list[str]:
+def to(recording: RecordingReader, seconds: float) -> list[str]:
     """The screen at that time."""
     while recording.advance(ReadLimit(BEGAN + seconds, 0.0)):
         pass
@@ -60,7 +63,7 @@ def to(recording: Recording, seconds: float) -> list[str]:
     return [recording.screen.plain(y) for y in range(recording.screen.rows)]
 
 
-def slowly(recording: Recording, seconds: float) -> list[str]:
+def slowly(recording: RecordingReader, seconds: float) -> list[str]:
     """The same by reading on in steps that are too small for a jump."""
     while recording.time < seconds - 0.5:
         rows = to(recording, min(seconds, recording.time + 20.0))
@@ -69,18 +72,18 @@ def slowly(recording: Recording, seconds: float) -> list[str]:
 
 def test_a_jump_shows_what_reading_on_shows(cast: Path) -> None:
     end = json.loads(cast.read_text().splitlines()[-1])[0]
-    read = Recording(cast)
+    read = RecordingReader(cast)
     for share in (0.45, 0.7, 0.999):
-        jumped = Recording(cast)
+        jumped = RecordingReader(cast)
         to(jumped, 0.0)
         assert to(jumped, share * end) == slowly(read, share * end)
         jumped.close()
     read.close()
 
 
-def test_a_far_jump_reads_little(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tbtui.ui.terminal.emulator import Emulator
-
+def test_a_far_jump_reads_little(
+    recording: RecordingReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fed = 0
     feed = Emulator.feed
 
@@ -94,7 +97,7 @@ def test_a_far_jump_reads_little(recording: Recording, monkeypatch: pytest.Monke
     assert 10_000 < fed < 70_000
 
 
-def test_back_and_forth(recording: Recording) -> None:
+def test_back_and_forth(recording: RecordingReader) -> None:
     early = to(recording, 3.0)
     late = to(recording, 500.0)
     assert early != late
@@ -105,7 +108,7 @@ def test_back_and_forth(recording: Recording) -> None:
     assert to(recording, 500.0) == late
 
 
-def test_nothing_is_shown_before_the_recording_began(recording: Recording) -> None:
+def test_nothing_is_shown_before_the_recording_began(recording: RecordingReader) -> None:
     to(recording, 5.0)
     assert not any(to(recording, -10.0))
     assert recording.screen is not None
@@ -119,7 +122,7 @@ def test_a_recording_without_its_own_time_begins_with_its_trial(tmp_path: Path) 
     path = tmp_path / "old.cast"
     lines = [{"version": 2, "width": 80, "height": 24}, [1.0, "o", "one"], [2.0, "o", " two"]]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    recording = Recording(path)
+    recording = RecordingReader(path)
     while recording.advance(ReadLimit(at=101.5, started_at=100.0)):
         pass
     assert recording.screen is not None
@@ -128,3 +131,17 @@ def test_a_recording_without_its_own_time_begins_with_its_trial(tmp_path: Path) 
         pass
     assert recording.screen.plain(0) == "one two"
     recording.close()
+
+
+def test_a_full_screen_program_has_a_screen_of_its_own() -> None:
+    emulator, palette = Emulator(10, 3), Palette(bundled("tbtui-dark"))
+
+    def shown() -> list[str]:
+        return [emulator.row(y, palette).text.rstrip() for y in range(3)]
+
+    emulator.feed("one\r\ntwo\r\nthree")
+    assert shown() == ["one", "two", "three"]
+    emulator.feed("\x1b[?1049h\x1b[Hfull")
+    assert shown() == ["full", "", ""]
+    emulator.feed("\x1b[?1049l")
+    assert shown() == ["one", "two", "three"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from pathlib import Path
 
@@ -21,45 +21,21 @@ from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.search import SearchScreen
 from tbtui.ui.services import RecordedRun
 from tbtui.ui.transport import seconds_meant
-from tests.ui.opening import app_of, pane, pressing
+from tests.ui.opening import Opener, Wall, app_of, pane, press, replaying, window
 from tests.ui.picture import settle
 from tests.ui.synthetic import START
 
 pytestmark = pytest.mark.slow
 
-Replayer = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
-
-
-class Wall:
-    """The clock on the wall, moved by the test."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
 
 @pytest.fixture
-def wall() -> Wall:
-    return Wall()
-
-
-@pytest.fixture
-def replayed(run_directory: RunDirectory, wall: Wall) -> Replayer:
+def replayed(run_directory: RunDirectory, wall: Wall) -> Opener:
     @asynccontextmanager
     async def open_app(
         size: tuple[int, int] = (160, 45), trial: str | None = None
     ) -> AsyncIterator[Pilot[int]]:
-        app = TbtuiApp(
-            RecordedRun(run_directory),
-            recorded=ReplayedRun(run_directory),
-            trial=trial,
-            live=False,
-            monotonic=wall,
-        )
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await settle(app)
+        app, _ = replaying(run_directory, trial=trial, monotonic=wall)
+        async with window(app, size) as pilot:
             yield pilot
 
     return open_app
@@ -76,12 +52,7 @@ async def go_to(pilot: Pilot[int], seconds: float) -> None:
     await settle(app_of(pilot))
 
 
-async def press(pilot: Pilot[int], *keys: str) -> None:
-    await pilot.press(*keys)
-    await settle(app_of(pilot))
-
-
-async def test_it_plays_stands_still_and_plays_faster(replayed: Replayer, wall: Wall) -> None:
+async def test_it_plays_stands_still_and_plays_faster(replayed: Opener, wall: Wall) -> None:
     async with replayed() as pilot:
         app, clock = app_of(pilot), replay_of(pilot).playback
         assert "0:00 / 0:" in pane(pilot, "transport").text
@@ -102,7 +73,7 @@ async def test_it_plays_stands_still_and_plays_faster(replayed: Replayer, wall: 
         assert clock.position == START + 13.0
 
 
-async def test_back_in_time_everything_is_as_it_was(replayed: Replayer) -> None:
+async def test_back_in_time_everything_is_as_it_was(replayed: Opener) -> None:
     async with replayed() as pilot:
 
         def screen() -> list[str]:
@@ -121,7 +92,7 @@ async def test_back_in_time_everything_is_as_it_was(replayed: Replayer) -> None:
 
 
 async def test_a_trial_goes_by_turns_and_stops_at_its_end(
-    replayed: Replayer, run_directory: RunDirectory, wall: Wall
+    replayed: Opener, run_directory: RunDirectory, wall: Wall
 ) -> None:
     trial = "s001-append-03-1"
     async with replayed(trial=trial) as pilot:
@@ -153,7 +124,7 @@ async def test_a_trial_goes_by_turns_and_stops_at_its_end(
 
 
 async def test_a_turn_that_was_chosen_stays_while_it_plays_and_a_jump_leads_on(
-    replayed: Replayer, wall: Wall
+    replayed: Opener, wall: Wall
 ) -> None:
     async with replayed(trial="s001-append-03-1") as pilot:
         await press(pilot, "dollar_sign")
@@ -171,7 +142,7 @@ async def test_a_turn_that_was_chosen_stays_while_it_plays_and_a_jump_leads_on(
         assert turns.chosen == len(turns.transcript.turns) - 1 > chosen
 
 
-async def test_a_group_and_the_trial_below_it_go_back_in_time(replayed: Replayer) -> None:
+async def test_a_group_and_the_trial_below_it_go_back_in_time(replayed: Opener) -> None:
     async with replayed(trial="s001-append-03-1") as pilot:
         await press(pilot, "dollar_sign")
         turns = pilot.app.screen.query_one(TurnPane)
@@ -189,7 +160,7 @@ async def test_a_group_and_the_trial_below_it_go_back_in_time(replayed: Replayer
 
 
 async def test_a_hit_in_a_run_that_can_not_be_opened_moves_nothing(
-    replayed: Replayer, tmp_path: Path
+    replayed: Opener, tmp_path: Path
 ) -> None:
     empty = RunDirectory.create(tmp_path / "empty")
     JournalWriter(empty).close()
@@ -203,7 +174,7 @@ async def test_a_hit_in_a_run_that_can_not_be_opened_moves_nothing(
         assert any("no journal" in each.message for each in pilot.app._notifications)
 
 
-async def test_jumps_go_to_what_matters_and_say_what_it_is(replayed: Replayer) -> None:
+async def test_jumps_go_to_what_matters_and_say_what_it_is(replayed: Opener) -> None:
     async with replayed() as pilot:
         app, replay = app_of(pilot), replay_of(pilot)
         for _ in range(20):
@@ -226,7 +197,7 @@ async def test_jumps_go_to_what_matters_and_say_what_it_is(replayed: Replayer) -
         assert replay.now == before
 
 
-async def test_a_place_in_words(replayed: Replayer) -> None:
+async def test_a_place_in_words(replayed: Opener) -> None:
     async with replayed() as pilot:
         replay = replay_of(pilot)
         clock = replay.playback
@@ -239,41 +210,11 @@ async def test_a_place_in_words(replayed: Replayer) -> None:
         assert app_of(pilot).live_run.state.step == 1
 
 
-async def test_nothing_can_be_asked_of_it(replayed: Replayer) -> None:
-    async with replayed(size=(80, 24)) as pilot:
-        await go_to(pilot, 12.0)
-        bar = pane(pilot, "keys").text
-        assert "space play" in bar
-        assert "pause run" not in bar
-        for key in ("s", "x", "P"):
-            await press(pilot, key)
-        assert len(pilot.app.screen_stack) == 2
-        assert not app_of(pilot).live_run.state.pending
-
-
-async def test_q_leaves_at_once_and_that_is_no_failure(replayed: Replayer) -> None:
+async def test_q_leaves_at_once_and_that_is_no_failure(replayed: Opener) -> None:
     async with replayed() as pilot:
         await pilot.press("q")
         await pilot.pause()
         assert app_of(pilot).return_code == 0
-
-
-@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
-@pytest.mark.parametrize("trial", [None, "s001-append-03-1"], ids=["cockpit", "trial"])
-def test_a_replay_looks_as_it_did(
-    snap_compare: Callable[..., bool],
-    run_directory: RunDirectory,
-    wall: Wall,
-    trial: str | None,
-    size: tuple[int, int],
-) -> None:
-    recorded = ReplayedRun(run_directory)
-    recorded.playback.go_to(START + (18.0 if trial is None else 26.0))
-    app = TbtuiApp(
-        RecordedRun(run_directory), recorded=recorded, trial=trial, live=False, monotonic=wall
-    )
-
-    assert snap_compare(app, terminal_size=size, run_before=pressing(()))
 
 
 async def test_a_trial_of_a_long_run_opens_at_its_start_and_never_as_one_that_is_gone(
@@ -304,11 +245,11 @@ async def test_a_trial_of_a_long_run_opens_at_its_start_and_never_as_one_that_is
         assert "append-03/1" in pane(pilot, "head").text
     *before, last = heads
     assert len(before) > 3
-    assert all(head.startswith("reading the journal") for head in before)
+    assert all(head.startswith("catching up") for head in before)
     assert "append-03/1" in last
 
 
-async def test_before_its_start_a_trial_says_when_it_begins(replayed: Replayer) -> None:
+async def test_before_its_start_a_trial_says_when_it_begins(replayed: Opener) -> None:
     trial = "s001-append-03-1"
     async with replayed(trial=trial) as pilot:
         replay = replay_of(pilot)
@@ -318,7 +259,7 @@ async def test_before_its_start_a_trial_says_when_it_begins(replayed: Replayer) 
         assert head == f"this trial begins at 0:{begins:02}"
 
 
-async def test_the_clock_of_a_short_trial_has_tenths(replayed: Replayer) -> None:
+async def test_the_clock_of_a_short_trial_has_tenths(replayed: Opener) -> None:
     trial = "s001-append-03-1"
     async with replayed(trial=trial) as pilot:
         replay = replay_of(pilot)
@@ -332,7 +273,7 @@ async def test_the_clock_of_a_short_trial_has_tenths(replayed: Replayer) -> None
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 45)])
 async def test_the_clock_is_marked_with_what_happened(
-    replayed: Replayer, size: tuple[int, int]
+    replayed: Opener, size: tuple[int, int]
 ) -> None:
     async with replayed(size) as pilot:
         app, replay = app_of(pilot), replay_of(pilot)
@@ -345,3 +286,17 @@ async def test_the_clock_is_marked_with_what_happened(
         app.moved()
         await settle(app)
         assert pane(pilot, "transport").text.count("┼") == line.count("┼") - 1
+
+
+async def test_what_moving_the_clock_says_stands_beside_it(replayed: Opener) -> None:
+    async with replayed() as pilot:
+        await press(pilot, "greater_than_sign")
+        first = pane(pilot, "transport").text
+        assert " sandbox lost: worker 1 was killed (signal 9) " in first
+        assert " 0:04 / 0:40 " in first
+        await pilot.press(*["greater_than_sign"] * 30)
+        await settle(app_of(pilot))
+        assert " none after this " in pane(pilot, "transport").text
+        assert not pilot.app._notifications
+        await press(pilot, "minus", "circumflex_accent")
+        assert "none after" not in pane(pilot, "transport").text

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,14 @@ from textual.widgets import Input
 
 from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command
-from tbtui.journal.events import TrialRetried
-from tbtui.journal.review_rule import Rule, rule_toml
+from tbtui.journal.events import (
+    GroupScored,
+    ReviewChanged,
+    ReviewClosed,
+    ReviewOpened,
+    TrialRetried,
+)
+from tbtui.journal.review_rule import ReviewRule, rule_toml
 from tbtui.serve.viewer import ServedRun
 from tbtui.show_run import add_rule
 from tbtui.ui.app import TbtuiApp
@@ -28,11 +35,11 @@ from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.services import Services
 from tbtui.view.times import Outlook
 from tbtui.view.waiting import needs
-from tests.ui.opening import app_of, pane
+from tests.engines.real_run import RealRun
+from tests.ui.opening import Opener, app_of, host_of, pane, press, rest, screen_of, toasts, window
 from tests.ui.picture import settle
-from tests.ui.review_run import START, STEP, ReviewedRun, ReviewHost
-
-ReviewOpener = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
+from tests.ui.review_run import STEP, ReviewedRun, ReviewHost
+from tests.ui.test_typing import RealHost, until
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ def app_on(host: ReviewHost, **options: Any) -> TbtuiApp:
 
 
 @pytest.fixture
-def reviewing(host: ReviewHost) -> ReviewOpener:
+def reviewing(host: ReviewHost) -> Opener:
     """Opens the app with the review open."""
 
     @asynccontextmanager
@@ -60,8 +67,7 @@ def reviewing(host: ReviewHost) -> ReviewOpener:
         size: tuple[int, int] = (80, 24), **options: Any
     ) -> AsyncIterator[Pilot[int]]:
         app = app_on(host, **options)
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await settle(app)
+        async with window(app, size) as pilot:
             await press(pilot, "V")
             assert isinstance(app.screen, ReviewScreen)
             yield pilot
@@ -69,14 +75,8 @@ def reviewing(host: ReviewHost) -> ReviewOpener:
     return open_app
 
 
-async def press(pilot: Pilot[int], *keys: str) -> None:
-    for key in keys:
-        await pilot.press(key)
-        await settle(app_of(pilot))
-
-
-def asked(host: ReviewHost) -> list[tuple[str, str, str, dict[str, Any]]]:
-    return [(c.verb, c.target, c.reason, dict(c.arguments)) for c in host.commands]
+def asked(pilot: Pilot[int]) -> list[tuple[str, str, str, dict[str, Any]]]:
+    return [(c.verb, c.target, c.reason, dict(c.arguments)) for c in host_of(pilot).commands]
 
 
 async def written_to_its_end(app: TbtuiApp) -> None:
@@ -89,35 +89,12 @@ def line_of(pilot: Pilot[int], name: str, words: str) -> str:
     return next(line for line in pane(pilot, name).text.splitlines() if words in line)
 
 
-def toasts(pilot: Pilot[int]) -> list[str]:
-    return [str(toast.message) for toast in pilot.app._notifications]
-
-
-async def test_a_line_a_group_and_below_its_trials_with_what_is_odd(
-    reviewing: ReviewOpener,
-) -> None:
-    async with reviewing() as pilot:
-        groups = pane(pilot, "review-groups")
-        assert "review of step 3 · 3 undecided · trains on 23 of 40" in str(groups.border_title)
-        assert "▸ copy-03       ✓ ✗ ✓ ✓?! ✗ ✓ ✗? .57  ±.49" in groups.text
-        assert "-0.57 +0.43    42%" in line_of(pilot, "review-groups", "copy-03")
-        assert "no signal: all equal" in line_of(pilot, "review-groups", "nested-02")
-        assert "too few rewards: dropped" in line_of(pilot, "review-groups", "remove-04")
-        trials = pane(pilot, "review-trials")
-        assert "copy-03 · 4 solved · 3 failed · 1 sandbox lost" in str(trials.border_title)
-        # It begins at the first that is odd.
-        assert line_of(pilot, "review-trials", "▸").split()[1:4] == ["✓?", "copy-03/4", "solved"]
-        assert "? few turns: solved in 1 turn" in trials.text
-        assert "! infrastructure: worker 1 was killed" in trials.text
-
-
 async def test_another_reward_needs_a_number_and_a_reason_and_can_be_taken_back(
-    reviewing: ReviewOpener, host: ReviewHost
+    reviewing: Opener,
 ) -> None:
     async with reviewing() as pilot:
         await press(pilot, "n", "L")
-        dialog = pilot.app.screen
-        assert isinstance(dialog, RelabelDialog)
+        dialog = screen_of(pilot, RelabelDialog)
         reward, reason = dialog.query_one("#reward", Input), dialog.query_one("#reason", Input)
         for text, problem in (("nan", "must be a number"), ("", "which reward?")):
             reward.value = text
@@ -130,7 +107,7 @@ async def test_another_reward_needs_a_number_and_a_reason_and_can_be_taken_back(
         assert "a reason is needed" in str(dialog.query_one("#problem").render())
         reason.value = "half"
         await press(pilot, "enter")
-        assert asked(host)[-1] == ("relabel", "copy-03-8", "half", {"reward": 0.5})
+        assert asked(pilot)[-1] == ("relabel", "copy-03-8", "half", {"reward": 0.5})
         assert "✗*" not in pane(pilot, "review-groups").text
         assert "◐*" in line_of(pilot, "review-groups", "copy-03")
         assert (
@@ -138,34 +115,32 @@ async def test_another_reward_needs_a_number_and_a_reason_and_can_be_taken_back(
         )
         assert "2 undecided" in str(pane(pilot, "review-groups").border_title)
         await press(pilot, "L", "backspace", "enter")
-        assert asked(host)[-1] == ("relabel", "copy-03-8", "", {"reward": None})
+        assert asked(pilot)[-1] == ("relabel", "copy-03-8", "", {"reward": None})
         assert "*" not in line_of(pilot, "review-groups", "copy-03")
 
 
 @pytest.mark.slow
-async def test_accepting_asks_while_something_odd_is_undecided(
-    reviewing: ReviewOpener, host: ReviewHost
-) -> None:
+async def test_accepting_asks_while_something_odd_is_undecided(reviewing: Opener) -> None:
     async with reviewing() as pilot:
         await press(pilot, "a")
         assert isinstance(pilot.app.screen, ConfirmDialog)
         await press(pilot, "enter")
-        assert asked(host) == []
+        assert asked(pilot) == []
         await press(pilot, "space", "n", "space", "n", "space")
-        assert [each[:2] for each in asked(host)] == [
+        assert [each[:2] for each in asked(pilot)] == [
             ("accept", "copy-03-4"),
             ("accept", "copy-03-8"),
             ("accept", "count-lines-of-a-log-01-7"),
         ]
         await press(pilot, "a")
-        assert asked(host)[-1] == ("accept", RUN, "", {"step": STEP})
+        assert asked(pilot)[-1] == ("accept", RUN, "", {"step": STEP})
         text = pane(pilot, "review-groups").text
         assert "No step waits for a review." in text
         assert "The review of step 3 closed at" in text
         assert not pane(pilot, "review-trials").display
         # What can be asked of a step makes no sense now, and asks nothing.
         await press(pilot, *"aeLfAr", "space")
-        assert asked(host)[-1][0] == "accept"
+        assert asked(pilot)[-1][0] == "accept"
 
 
 def test_the_terminals_title_says_that_a_review_waits(host: ReviewHost) -> None:
@@ -179,35 +154,32 @@ def test_the_terminals_title_says_that_a_review_waits(host: ReviewHost) -> None:
 
 
 @pytest.mark.slow
-async def test_leaving_out_refilling_and_retrying(
-    reviewing: ReviewOpener, host: ReviewHost
-) -> None:
+async def test_leaving_out_refilling_and_retrying(reviewing: Opener) -> None:
     async with reviewing((160, 45)) as pilot:
         await press(pilot, "e")
         assert isinstance(pilot.app.screen, ReasonDialog)
         await press(pilot, *"cheat", "enter")
-        assert asked(host)[-1] == ("exclude", "copy-03-4", "cheat", {})
+        assert asked(pilot)[-1] == ("exclude", "copy-03-4", "cheat", {})
         assert "✓⊘" in line_of(pilot, "review-groups", "copy-03")
         assert "⊘ left out: cheat" in pane(pilot, "review-trials").text
         assert "trains on 22 of 40" in str(pane(pilot, "review-groups").border_title)
         await press(pilot, "e")
-        assert asked(host)[-1][:2] == ("include", "copy-03-4")
+        assert asked(pilot)[-1][:2] == ("include", "copy-03-4")
         await press(pilot, "f")
-        assert asked(host)[-1][:2] == ("refill", "s3-copy-03")
+        assert asked(pilot)[-1][:2] == ("refill", "s3-copy-03")
         # The fresh one is there at once, and runs.
         assert "copy-03/9" in pane(pilot, "review-trials").text
         assert "1 running" in str(pane(pilot, "review-trials").border_title)
         await press(pilot, "right", "r")
-        assert asked(host)[-1][:2] == ("retry", "copy-03-5")
+        assert asked(pilot)[-1][:2] == ("retry", "copy-03-5")
 
 
 @pytest.mark.slow
 async def test_the_cursor_goes_from_odd_to_odd_and_into_trials_and_groups(
-    reviewing: ReviewOpener,
+    reviewing: Opener,
 ) -> None:
     async with reviewing() as pilot:
-        screen = pilot.app.screen
-        assert isinstance(screen, ReviewScreen)
+        screen = screen_of(pilot, ReviewScreen)
 
         def chosen() -> str:
             assert isinstance(screen, ReviewScreen)
@@ -235,11 +207,10 @@ async def test_the_cursor_goes_from_odd_to_odd_and_into_trials_and_groups(
 
 
 async def test_the_chosen_trial_is_followed_to_its_fresh_attempt(
-    reviewing: ReviewOpener, reviewed: ReviewedRun
+    reviewing: Opener, reviewed: ReviewedRun
 ) -> None:
     async with reviewing() as pilot:
-        screen = pilot.app.screen
-        assert isinstance(screen, ReviewScreen)
+        screen = screen_of(pilot, ReviewScreen)
         # While another screen is on top, and twice.
         await press(pilot, "enter")
         for trial, number in (("copy-03-4", 9), ("copy-03-9", 10)):
@@ -253,24 +224,9 @@ async def test_the_chosen_trial_is_followed_to_its_fresh_attempt(
 
 
 @pytest.mark.slow
-async def test_an_opened_trials_verdict_and_the_reward_that_counts(
-    reviewing: ReviewOpener, host: ReviewHost
-) -> None:
+async def test_the_mouse_chooses_a_trial_by_its_glyph_and_by_its_line(reviewing: Opener) -> None:
     async with reviewing((160, 45)) as pilot:
-        await press(pilot, "enter")
-        assert "verdict 1.0  reward 1.0" in pane(pilot, "verdict").text
-        host.submit(Command("relabel", "copy-03-4", reason="half", arguments={"reward": 0.5}))
-        await settle(app_of(pilot))
-        assert "verdict 1.0  reward .50*" in pane(pilot, "verdict").text
-
-
-@pytest.mark.slow
-async def test_the_mouse_chooses_a_trial_by_its_glyph_and_by_its_line(
-    reviewing: ReviewOpener,
-) -> None:
-    async with reviewing((160, 45)) as pilot:
-        screen = pilot.app.screen
-        assert isinstance(screen, ReviewScreen)
+        screen = screen_of(pilot, ReviewScreen)
         groups, trials = pane(pilot, "review-groups"), pane(pilot, "review-trials")
         line = groups.text.splitlines().index(line_of(pilot, "review-groups", "move-05"))
         # Inside the box: its edge is a row and a column.
@@ -287,12 +243,11 @@ async def test_the_mouse_chooses_a_trial_by_its_glyph_and_by_its_line(
 
 @pytest.mark.slow
 async def test_always_shows_the_rule_writes_it_and_accepts_the_trial(
-    reviewing: ReviewOpener, host: ReviewHost
+    reviewing: Opener, host: ReviewHost
 ) -> None:
     async with reviewing(services=Services(add_rule=add_rule)) as pilot:
         await press(pilot, "A")
-        dialog = pilot.app.screen
-        assert isinstance(dialog, RuleDialog)
+        dialog = screen_of(pilot, RuleDialog)
         shown = str(dialog.query_one("#rule").render())
         for words in ('suspect = "few_turns"', 'outcome = "solved"', 'task = "copy-03"'):
             assert words in shown
@@ -308,7 +263,7 @@ async def test_always_shows_the_rule_writes_it_and_accepts_the_trial(
         written = host.directory.review_rules.read_text()
         assert 'do = "accept"' in written
         assert 'suspect = "few_turns", outcome = "solved" }' in written
-        assert asked(host)[-1][:2] == ("accept", "copy-03-4")
+        assert asked(pilot)[-1][:2] == ("accept", "copy-03-4")
         # The same once more would have the same name.
         host.reviewed.decided.clear()
         await press(pilot, "A", "enter")
@@ -321,16 +276,15 @@ async def test_always_shows_the_rule_writes_it_and_accepts_the_trial(
 async def test_a_rule_goes_to_the_file_that_the_settings_name(tmp_path: Path) -> None:
     named = tmp_path / "mine.toml"
     run = ReviewedRun(tmp_path / "named", settings={"review_rules": str(named)})
-    written: list[tuple[Path, Rule]] = []
+    written: list[tuple[Path, ReviewRule]] = []
 
-    def refuse(file: Path, rule: Rule) -> None:
+    def refuse(file: Path, rule: ReviewRule) -> None:
         written.append((file, rule))
         raise UserError("mine.toml: rule 1: there is no such suspect")
 
     host = ReviewHost(run)
     app = app_on(host, services=Services(add_rule=refuse))
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await settle(app)
+    async with window(app, (80, 24)) as pilot:
         await press(pilot, "V", "A", "enter")
         await written_to_its_end(app)
         assert [file for file, _ in written] == [named]
@@ -340,19 +294,6 @@ async def test_a_rule_goes_to_the_file_that_the_settings_name(tmp_path: Path) ->
         await press(pilot, "left", "A")
         assert any("it has no suspicion" in text for text in toasts(pilot))
     run.close()
-
-
-@pytest.mark.slow
-async def test_who_only_looks_sees_everything_and_asks_nothing(
-    reviewing: ReviewOpener, host: ReviewHost
-) -> None:
-    host.read_only = "ada has the controls"
-    async with reviewing(services=Services(add_rule=add_rule)) as pilot:
-        assert "▸ copy-03" in pane(pilot, "review-groups").text
-        await press(pilot, "a", "L", "A", "f", "space")
-        assert isinstance(pilot.app.screen, ReviewScreen)
-        assert host.commands == []
-        assert any("ada has the controls" in text for text in toasts(pilot))
 
 
 @pytest.mark.slow
@@ -366,8 +307,7 @@ async def test_a_guest_of_a_served_run_sees_the_review_and_decides_nothing(
         clock=lambda: reviewed.now,
         services=Services(guest=True, add_rule=add_rule),
     )
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await settle(app)
+    async with window(app, (80, 24)) as pilot:
         await press(pilot, "V")
         assert isinstance(app.screen, ReviewScreen)
         assert "▸ copy-03" in pane(pilot, "review-groups").text
@@ -385,42 +325,22 @@ async def test_a_guest_of_a_served_run_sees_the_review_and_decides_nothing(
 
 
 @pytest.mark.slow
-async def test_the_review_is_in_the_key_bar_where_a_step_may_wait_for_one(
-    reviewing: ReviewOpener, host: ReviewHost
-) -> None:
+async def test_a_trial_can_be_relabelled_wherever_it_is_chosen(reviewing: Opener) -> None:
     async with reviewing((160, 45)) as pilot:
-        assert "V review" not in pane(pilot, "keys").text
-        await press(pilot, "escape")
-        assert "V review" in pane(pilot, "keys").text
+        await press(pilot, "enter")
+        assert "verdict 1.0  reward 1.0" in pane(pilot, "verdict").text
+        await press(pilot, "L", "0", "tab", *"why", "enter")
+        assert asked(pilot)[-1] == ("relabel", "copy-03-4", "why", {"reward": 0.0})
+        assert "verdict 1.0  reward .00*" in pane(pilot, "verdict").text
+        assert "* relabelled" in pane(pilot, "head").text
+        assert "relabelled: why" in pane(pilot, "facts").text
         await press(pilot, "g")
-        assert "V review" in pane(pilot, "keys").text
-        await press(pilot, "R")
-        assert "V review" not in pane(pilot, "keys").text
-
-
-@pytest.mark.slow
-async def test_a_groups_foot_shows_what_was_relabelled_and_why_on_focus(
-    reviewing: ReviewOpener,
-) -> None:
-    async with reviewing((80, 24)) as pilot:
-        await press(pilot, "L", "0", "tab", *"it only guessed", "enter", "g")
-        assert isinstance(pilot.app.screen, GroupScreen)
+        screen_of(pilot, GroupScreen)
         assert "reward .00 *" in pane(pilot, "foot").text
-        assert "* relabelled: it only guessed" in pane(pilot, "foot").text
+        assert "* relabelled: why" in pane(pilot, "foot").text
         await press(pilot, "left")
         assert "reward .00 *" in pane(pilot, "foot").text
         assert "relabelled" not in pane(pilot, "foot").text
-
-
-@pytest.mark.slow
-async def test_a_trial_can_be_relabelled_wherever_it_is_chosen(
-    reviewing: ReviewOpener, host: ReviewHost
-) -> None:
-    async with reviewing((160, 45)) as pilot:
-        await press(pilot, "enter", "L", "0", "tab", *"why", "enter")
-        assert asked(host)[-1] == ("relabel", "copy-03-4", "why", {"reward": 0.0})
-        assert "* relabelled" in pane(pilot, "head").text
-        assert "relabelled: why" in pane(pilot, "facts").text
 
 
 @pytest.mark.slow
@@ -432,8 +352,7 @@ async def test_a_replay_shows_the_review_at_the_clock(reviewed: ReviewedRun) -> 
     reviewed.now += 60
     run = ReplayedRun(reviewed.run)
     app = TbtuiApp(ReviewHost(reviewed), live=False, recorded=run)
-    async with app.run_test(size=(160, 45), notifications=True) as pilot:
-        await settle(app)
+    async with window(app) as pilot:
         await press(pilot, "V")
         assert "> goes to the next milestone" in pane(pilot, "review-groups").text
         await press(pilot, ")", ">")
@@ -461,21 +380,19 @@ async def test_a_replay_shows_the_review_at_the_clock(reviewed: ReviewedRun) -> 
 async def test_without_a_review_it_says_what_one_is(tmp_path: Path) -> None:
     run = ReviewedRun(tmp_path / "off", opened=False, settings={"review": "off"})
     app = app_on(ReviewHost(run))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(app)
+    async with window(app, (80, 24)) as pilot:
         await press(pilot, "V")
         text = pane(pilot, "review-groups").text
-        assert "tbtui ctl config set review=suspects" in text
+        assert "tbtui ctl config set review=suspects --run" in text
         assert "tbtui run review=always" in text
         assert "review waits" not in pane(pilot, "status").text
     run.close()
 
 
 @pytest.mark.slow
-async def test_two_steps_may_wait_at_once(reviewing: ReviewOpener, reviewed: ReviewedRun) -> None:
+async def test_two_steps_may_wait_at_once(reviewing: Opener, reviewed: ReviewedRun) -> None:
     async with reviewing((160, 45)) as pilot:
-        groups = reviewed.groups()[3:4]
-        reviewed.write(_opened(STEP + 1, groups))
+        reviewed.write(ReviewOpened(step=STEP + 1, groups=reviewed.groups()[3:4], undecided=()))
         await settle(app_of(pilot))
         assert "step 4 waits too (o)" in str(pane(pilot, "review-groups").border_title)
         await press(pilot, "o")
@@ -484,57 +401,10 @@ async def test_two_steps_may_wait_at_once(reviewing: ReviewOpener, reviewed: Rev
         assert "review of step 3" in str(pane(pilot, "review-groups").border_title)
 
 
-def _opened(step: int, groups: tuple[Any, ...]) -> Any:
-    from tbtui.journal.events import ReviewOpened
-
-    return ReviewOpened(step=step, groups=groups)
-
-
-@pytest.mark.parametrize(
-    ("size", "theme"),
-    [
-        pytest.param((80, 24), "tbtui-dark", id="80x24"),
-        *(
-            pytest.param(size, theme, id=f"{size[0]}-{theme}", marks=pytest.mark.slow)
-            for size in ((80, 24), (160, 45))
-            for theme in ("tbtui-dark", "tbtui-light", "tbtui-16")
-            if (size, theme) != ((80, 24), "tbtui-dark")
-        ),
-    ],
-)
-def test_a_review_looks_as_it_did(
-    snap_compare: Callable[..., bool], tmp_path: Path, size: tuple[int, int], theme: str
-) -> None:
-    run = ReviewedRun(tmp_path / "reviewed", timeout=300.0)
-    for command in (
-        Command(verb="exclude", target="copy-03-4", actor="ada", reason="it read the solution"),
-        Command(
-            verb="relabel",
-            target="copy-03-8",
-            actor="ada",
-            reason="the network was down",
-            arguments={"reward": 1.0},
-        ),
-    ):
-        run.command(command)
-    app = TbtuiApp(ReviewHost(run), live=False, theme=theme, clock=lambda: START + 12.0)
-
-    async def prepare(pilot: Pilot[Any]) -> None:
-        await settle(app)
-        await press(pilot, "V", "up")
-        await pilot.pause()
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
-    run.close()
-
-
-async def test_the_chosen_trial_is_previewed(
-    reviewing: ReviewOpener, reviewed: ReviewedRun
-) -> None:
+async def test_the_chosen_trial_is_previewed(reviewing: Opener, reviewed: ReviewedRun) -> None:
     async with reviewing((160, 45)) as pilot:
         app = app_of(pilot)
-        screen = app.screen
-        assert isinstance(screen, ReviewScreen)
+        screen = screen_of(pilot, ReviewScreen)
         for key in ("", "down", "right"):
             if key:
                 await press(pilot, key)
@@ -550,10 +420,14 @@ async def test_the_chosen_trial_is_previewed(
         # What the trials need is theirs: all of the group are in sight.
         trials = pane(pilot, "review-trials")
         assert trials.max_scroll_y == 0
+        trial.label = "a-name-that-needs-more-than-its-column/12"
+        app.live_run.state.version += 1
+        await settle(app)
+        assert trial.label in trials.text
 
 
 async def test_in_a_low_window_the_preview_takes_no_row_that_a_table_needs(
-    reviewing: ReviewOpener,
+    reviewing: Opener,
 ) -> None:
     for size in ((160, 32), (120, 36)):
         async with reviewing(size) as pilot:
@@ -565,9 +439,59 @@ async def test_in_a_low_window_the_preview_takes_no_row_that_a_table_needs(
             assert pane(pilot, "terminal").size.height >= 6
             taken = sum(each.outer_size.height for each in (*tables, preview))
             assert taken == size[1] - 4
+            # A small one has two lines instead.
+            await pilot.resize_terminal(80, 24)
+            await rest(pilot)
+            assert not preview.display
+            assert pane(pilot, "lines").size.height == 2
 
 
-async def test_a_small_window_has_no_preview_but_the_two_lines(reviewing: ReviewOpener) -> None:
-    async with reviewing() as pilot:
-        assert not pilot.app.screen.query_one("#preview").display
-        assert pane(pilot, "lines").size.height == 2
+# Over a real step of real trials, which is then trained
+
+
+async def shown(app: TbtuiApp, condition: Callable[[], object]) -> None:
+    """Until the screen knows it."""
+    await until(app, condition)
+    await settle(app)
+
+
+@pytest.mark.slow
+async def test_what_is_decided_on_the_screen_is_what_is_trained(tmp_path: Path) -> None:
+    run = RealRun(tmp_path / "run", owner=getpass.getuser(), review="always")
+    await run.begin()
+    run.policy.go.set()
+    app = TbtuiApp(RealHost(run), live=False)
+    try:
+        async with app.run_test(size=(160, 45), notifications=True) as pilot:
+            await shown(app, lambda: app.live_run.state.reviews)
+            state = app.live_run.state
+            first, second, third = state.trials.values()
+            assert "review waits · V" in pane(pilot, "status").text
+            await press(pilot, "V")
+            assert "✗ ✗ ✗" in pane(pilot, "review-groups").text
+            assert "no signal" in pane(pilot, "review-groups").text
+            await pilot.press("L", "1", "tab", *"done", "enter")
+            await shown(app, lambda: first.relabelled)
+            await pilot.press("right", "e", "enter")
+            await shown(app, lambda: second.excluded)
+            assert "✓*✗⊘✗" in pane(pilot, "review-groups").text
+            await pilot.press("right", "space")
+            await shown(app, lambda: not state.reviews[1].undecided)
+            await pilot.press("a")
+            await shown(app, lambda: state.review_closed)
+            end = await run.end()
+    finally:
+        await run.stop()
+    assert end.status == "finished", end
+    (scored,) = run.events(GroupScored)
+    assert {name: score.reward for name, score in scored.trials.items()} == {
+        first.trial: 1.0,
+        second.trial: None,
+        third.trial: 0.0,
+    }
+    assert scored.disposition == "trained"
+    # What was on the screen last is what was trained, to the digit.
+    (last,) = run.events(ReviewChanged)[-1].groups
+    assert (last.baseline, last.trials) == (scored.baseline, scored.trials)
+    (closed,) = run.events(ReviewClosed)
+    assert closed.how == "accepted"

@@ -1,26 +1,25 @@
-"""Other runs than one's own: listed, opened, compared, searched."""
+"""Other runs than one's own: listed, opened, compared, searched; and runs with spoilt rows."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from textual.pilot import Pilot
 
-from tbtui.journal.commands import Command
-from tbtui.journal.events import AnyEvent, RunFinished
+from tbtui.journal.events import RunFinished
 from tbtui.journal.rundir import RunDirectory, RunLock
 from tbtui.journal.search import MOST, Hit
-from tbtui.journal.writer import JournalWriter
 from tbtui.ui import services as services_module
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.pane import Frame
-from tbtui.ui.panes.run_preview import RunPreviewPane
 from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
@@ -28,14 +27,26 @@ from tbtui.ui.screens.compare import CompareScreen
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
-from tests.ui.opening import app_of, pane
-from tests.ui.picture import PastHost, settle
+from tests.events import entries_of, spoil
+from tests.ui.opening import (
+    Opener,
+    app_of,
+    commands,
+    open_trial,
+    pane,
+    press,
+    replaying,
+    rest,
+    screen_of,
+    window,
+    write_on,
+)
+from tests.ui.picture import settle
+from tests.ui.styled_text import styled_text
 from tests.ui.synthetic import START
 from tests.view.test_overlap import continued
 
 pytestmark = pytest.mark.slow
-
-Opened = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
 
 
 @pytest.fixture
@@ -50,33 +61,9 @@ def logs_dir(tmp_path: Path, run_directory: RunDirectory, served_run: RunDirecto
 
 
 @pytest.fixture
-def app(logs_dir: Path) -> TbtuiApp:
-    host = PastHost(RunDirectory(logs_dir / "own"))
-    return TbtuiApp(host, live=False, clock=lambda: START + 40.0)
-
-
-@pytest.fixture
-def opened(app: TbtuiApp) -> Opened:
-    @asynccontextmanager
-    async def open_app(size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[int]]:
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await settle(app)
-            yield pilot
-
-    return open_app
-
-
-READERS = ("runs", "preview", "search", "compare")
-
-
-async def press(pilot: Pilot[int], *keys: str) -> None:
-    """Press, and wait for what is read on threads."""
-    await pilot.press(*keys)
-    workers = app_of(pilot).workers
-    if reading := [each for each in workers if each.name in READERS]:
-        await workers.wait_for_complete(reading)
-    await pilot.pause()
-    await settle(app_of(pilot))
+def opened(opened: Opener, logs_dir: Path) -> Opener:
+    """Opens the app over one's own."""
+    return partial(opened, directory=RunDirectory(logs_dir / "own"))
 
 
 async def choose(pilot: Pilot[int], name: str) -> None:
@@ -86,20 +73,26 @@ async def choose(pilot: Pilot[int], name: str) -> None:
         await press(pilot, "down")
 
 
-async def test_runs_are_listed_filtered_and_ordered(opened: Opened, logs_dir: Path) -> None:
-    async with opened() as pilot:
+async def test_runs_are_listed_filtered_and_ordered(opened: Opener, logs_dir: Path) -> None:
+    async with opened((120, 40)) as pilot:
         with RunLock(RunDirectory(logs_dir / "served")):
             await press(pilot, "R")
         text = pane(pilot, "runs").text
         assert isinstance(pilot.app.screen, RunsScreen)
-        for name, mark, state in (
-            *(("own", "▸", "killed"), ("earlier", " ", "killed"), ("served", " ", "live")),
+        for name, mark, state, model in (
+            ("own", "▸", "killed", "starter"),
+            ("earlier", " ", "killed", "starter"),
+            ("served", " ", "live", "Qwen/Qwen3-8B"),
         ):
             (line,) = [row for row in text.splitlines() if row[3:].startswith(f"{name} ")]
             assert line[0] == mark
             assert state in line
+            assert f" {model} " in line
             assert ".19" in line
         assert "can't be read" in text
+        await choose(pilot, "broken")
+        await press(pilot, "enter")
+        assert isinstance(pilot.app.screen, RunsScreen)
         await press(pilot, "slash", *"tinker")
         assert "1 of 4" in str(pane(pilot, "runs").border_title)
         await press(pilot, "enter", "o")
@@ -112,8 +105,22 @@ async def test_runs_are_listed_filtered_and_ordered(opened: Opened, logs_dir: Pa
         assert isinstance(pilot.app.screen, Cockpit)
 
 
-async def test_a_past_run_opens_as_it_ended_and_o_leads_back(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_the_names_of_columns_stay_above_a_long_list(opened: Opener, logs_dir: Path) -> None:
+    for number in range(40):
+        shutil.copytree(logs_dir / "broken", logs_dir / f"broken-{number}")
+    async with opened((120, 40)) as pilot:
+        await press(pilot, "R", "end")
+        runs = pilot.app.screen.query_one(RunsPane)
+        assert round(runs.scroll_y) > 0
+        heads, row = (runs.render_line(y).text.split() for y in (0, 1))
+        assert heads[:2] == ["run", "start"]
+        await pilot.click("#runs", offset=(6, 2))
+        assert runs.chosen is not None
+        assert runs.chosen.directory.name == row[1]
+
+
+async def test_a_past_run_opens_as_it_ended_and_o_leads_back(opened: Opener) -> None:
+    async with opened((120, 40)) as pilot:
         app = app_of(pilot)
         await press(pilot, "R")
         await choose(pilot, "earlier")
@@ -127,14 +134,13 @@ async def test_a_past_run_opens_as_it_ended_and_o_leads_back(opened: Opened) -> 
         assert app.live_run is app.own.run
         assert "replay" not in pane(pilot, "status").text
         await press(pilot, "P")
-        assert isinstance(app.own.host, PastHost)
-        assert [each.verb for each in app.own.host.commands] == ["pause"]
+        assert [verb for verb, _ in commands(pilot)] == ["pause"]
 
 
 async def test_a_run_of_another_process_is_followed_and_not_steered(
-    opened: Opened, logs_dir: Path
+    opened: Opener, logs_dir: Path
 ) -> None:
-    async with opened() as pilot:
+    async with opened((120, 40)) as pilot:
         app = app_of(pilot)
         with RunLock(RunDirectory(logs_dir / "served")):
             await press(pilot, "R")
@@ -144,16 +150,14 @@ async def test_a_run_of_another_process_is_followed_and_not_steered(
         assert "watching served" in pane(pilot, "status").text
         assert app.live_run.state.policy == "tinker"
         await press(pilot, "P")
-        assert isinstance(app.own.host, PastHost)
-        commands: list[Command] = app.own.host.commands
-        assert not commands
+        assert not commands(pilot)
 
 
 async def test_a_run_that_is_killed_while_it_is_watched_stands_still(
-    opened: Opened, logs_dir: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Opener, logs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services_module, "_LOOK_SEC", 0.01)
-    async with opened() as pilot:
+    async with opened((120, 40)) as pilot:
         app = app_of(pilot)
         with RunLock(RunDirectory(logs_dir / "served")):
             await press(pilot, "R")
@@ -171,43 +175,28 @@ async def test_a_run_that_is_killed_while_it_is_watched_stands_still(
         assert app.live_run.replay is not None
 
 
-async def test_a_run_that_goes_on_is_seen_to(opened: Opened, logs_dir: Path) -> None:
+async def test_a_run_that_goes_on_is_seen_to(opened: Opener, logs_dir: Path) -> None:
     earlier = RunDirectory(logs_dir / "earlier")
 
     async def standing(pilot: Pilot[int]) -> str:
-        screen = pilot.app.screen
-        assert isinstance(screen, RunsScreen)
+        screen = screen_of(pilot, RunsScreen)
         screen._look()
-        await press(pilot)
+        await rest(pilot)
         (line,) = [row for row in pane(pilot, "runs").text.splitlines() if " earlier " in row]
         return line.split()[-1]
 
-    _write(earlier, RunFinished(status="finished", reason="6 steps"))
-    async with opened() as pilot:
+    write_on(earlier, 50.0, RunFinished(status="finished", reason="6 steps"))
+    async with opened((120, 40)) as pilot:
         await press(pilot, "R")
         assert await standing(pilot) == "finished"
-        _write(earlier, continued())
+        write_on(earlier, 50.0, continued())
         assert await standing(pilot) == "killed"
         with RunLock(earlier):
             assert await standing(pilot) == "live"
 
 
-def _write(run: RunDirectory, event: AnyEvent) -> None:
-    with JournalWriter(run, lambda: START + 50.0, continues=True) as writer:
-        writer.append(event)
-
-
-async def test_what_cannot_be_read_is_not_opened(opened: Opened) -> None:
-    async with opened() as pilot:
-        await press(pilot, "R")
-        await choose(pilot, "broken")
-        await press(pilot, "enter")
-        assert isinstance(pilot.app.screen, RunsScreen)
-        assert app_of(pilot).live_run is app_of(pilot).own.run
-
-
-async def test_two_runs_are_compared(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_two_runs_are_compared(opened: Opener) -> None:
+    async with opened((120, 40)) as pilot:
         await press(pilot, "R")
         await choose(pilot, "own")
         await press(pilot, "m")
@@ -229,8 +218,8 @@ async def test_two_runs_are_compared(opened: Opened) -> None:
         assert isinstance(pilot.app.screen, RunsScreen)
 
 
-async def test_a_text_is_found_and_leads_to_its_turn(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_a_text_is_found_and_leads_to_its_turn(opened: Opener) -> None:
+    async with opened((120, 40)) as pilot:
         app = app_of(pilot)
         await press(pilot, "ctrl+f", *"No such file")
         assert isinstance(app.screen, SearchScreen)
@@ -247,7 +236,7 @@ async def test_a_text_is_found_and_leads_to_its_turn(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 45)])
-async def test_a_hit_has_its_trials_story(opened: Opened, size: tuple[int, int]) -> None:
+async def test_a_hit_has_its_trials_story(opened: Opener, size: tuple[int, int]) -> None:
     """Beside each where there is room, else below the chosen one, which a click still finds."""
     async with opened(size) as pilot:
         app = app_of(pilot)
@@ -263,8 +252,8 @@ async def test_a_hit_has_its_trials_story(opened: Opened, size: tuple[int, int])
         assert hits._chosen == 1
 
 
-async def test_a_text_is_found_in_another_run_and_opened_at_its_time(opened: Opened) -> None:
-    async with opened() as pilot:
+async def test_a_text_is_found_in_another_run_and_opened_at_its_time(opened: Opener) -> None:
+    async with opened((120, 40)) as pilot:
         app = app_of(pilot)
         await press(pilot, "R", "slash", *"earlier", "enter")
         await press(pilot, "F", *"No such file")
@@ -278,33 +267,25 @@ async def test_a_text_is_found_in_another_run_and_opened_at_its_time(opened: Ope
 
 
 async def test_a_run_that_cannot_be_read_hides_nothing_of_the_others(
-    opened: Opened, app: TbtuiApp
+    opened: Opener, logs_dir: Path
 ) -> None:
-    async with opened() as pilot:
+    async with opened((120, 40)) as pilot:
         await press(pilot, "R", "F")
-        assert isinstance(app.screen, SearchScreen)
-        assert len(app.screen._runs) == 3
+        screen = screen_of(pilot, SearchScreen)
+        assert len(screen._runs) == 3
         # One that breaks after it was listed.
-        app.screen._runs = [RunDirectory(app.logs_dirs[0] / "broken"), *app.screen._runs]
+        screen._runs = [RunDirectory(logs_dir / "broken"), *screen._runs]
         await press(pilot, *"No such file")
         text = pane(pilot, "hits").text
         assert "No such file" in text
         assert "can't be read" in text.splitlines()[-1]
         title = str(pane(pilot, "hits").border_title)
-        assert title == f"found {len(app.screen.query_one(HitsPane).hits)}"
+        assert title == f"found {len(screen.query_one(HitsPane).hits)}"
 
 
 def test_only_a_run_with_the_most_hits_may_have_more() -> None:
     runs = [RunDirectory(Path(name)) for name in "ab"]
-    place: dict[str, Any] = {
-        "trial": "t",
-        "label": "copy-01/1",
-        "step": 1,
-        "turn": 1,
-        "where": "said",
-        "seq": 1,
-    }
-    hit = Hit(runs[0], **place, time=0.0, before="", found="x", after="")
+    hit = Hit(runs[0], "t", "copy-01/1", 1, 1, "said", 0.0, 1, "", "x", "")
     pane = HitsPane("hits", one_run=False)
     pane.begin("x")
     for run in runs:
@@ -315,58 +296,22 @@ def test_only_a_run_with_the_most_hits_may_have_more() -> None:
     assert pane.title(frame) == f"found {MOST + 2 + MOST // 2}, at most {MOST} of a run"
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
-@pytest.mark.parametrize("what", ["runs", "compared"])
-def test_runs_look_as_they_did(
-    snap_compare: Callable[..., bool],
-    monkeypatch: pytest.MonkeyPatch,
-    app: TbtuiApp,
-    what: str,
-    size: tuple[int, int],
-) -> None:
-    shutil.rmtree(app.logs_dirs[0] / "broken")
-
-    async def prepare(pilot: Pilot[int]) -> None:
-        await settle(app)
-        await press(pilot, "R")
-        if what == "compared":
-            await choose(pilot, "own")
-            await press(pilot, "m")
-            await choose(pilot, "served")
-            await press(pilot, "m")
-            app.clear_notifications()
-        await pilot.pause()
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
-async def test_the_chosen_run_is_previewed(opened: Opened, size: tuple[int, int]) -> None:
-    async with opened(size) as pilot:
+async def test_the_chosen_run_is_previewed_in_a_small_window_too(opened: Opener) -> None:
+    async with opened((80, 24)) as pilot:
         await press(pilot, "R")
         await choose(pilot, "earlier")
-        text = pane(pilot, "run-preview").text
-        assert str(pane(pilot, "run-preview").border_title).strip() == "earlier"
-        assert "killed" in text
-        assert "held out .19" in text
-        assert "┤" in text
-        if size[1] < 45:
-            await press(pilot, "2")
-            text = pane(pilot, "run-preview").text
+        preview = pane(pilot, "run-preview")
+        assert str(preview.border_title).strip() == "earlier"
+        assert "killed" in preview.text and "held out .19" in preview.text
         # The newest step's groups, as the cockpit has them.
-        lines = [line.split() for line in text.splitlines()]
-        assert ["step", "2"] in lines
-        heading = next(place for place, line in enumerate(lines) if "siblings" in line)
-        preview = pilot.app.screen.query_one("#run-preview", RunPreviewPane).preview
-        assert preview is not None
-        names = [group.name for group in preview.groups]
-        assert len(names) == 4
-        rows = lines[heading + 1 : heading + 5] if size[1] >= 45 else lines[heading + 1 :]
-        assert [row[1] for row in rows if row and row[0] == "▸"] == names[: len(rows)]
+        await press(pilot, "2")
+        rows = [line.split()[:2] for line in preview.text.splitlines() if line.strip()]
+        assert ["step", "2"] in rows
+        assert ["▸", "move-03"] in rows
 
 
-async def test_a_note_is_added_and_seen(opened: Opened, logs_dir: Path) -> None:
-    async with opened() as pilot:
+async def test_a_note_is_added_and_seen(opened: Opener, logs_dir: Path) -> None:
+    async with opened((120, 40)) as pilot:
         await press(pilot, "R")
         await choose(pilot, "earlier")
         await press(pilot, "n", *"better", "enter")
@@ -375,8 +320,8 @@ async def test_a_note_is_added_and_seen(opened: Opened, logs_dir: Path) -> None:
     assert "better" in (logs_dir / "earlier/notes.txt").read_text()
 
 
-async def test_a_run_is_renamed_unless_it_is_live(opened: Opened, logs_dir: Path) -> None:
-    async with opened() as pilot:
+async def test_a_run_is_renamed_unless_it_is_live(opened: Opener, logs_dir: Path) -> None:
+    async with opened((120, 40)) as pilot:
         with RunLock(RunDirectory(logs_dir / "served")):
             await press(pilot, "R")
             await choose(pilot, "served")
@@ -388,3 +333,58 @@ async def test_a_run_is_renamed_unless_it_is_live(opened: Opened, logs_dir: Path
         assert runs.chosen is not None
         assert runs.chosen.directory.name == "best"
     assert (logs_dir / "earlier").resolve() == logs_dir / "best"
+
+
+@pytest.fixture
+def copy(run_directory: RunDirectory, tmp_path: Path) -> RunDirectory:
+    return RunDirectory(Path(shutil.copytree(run_directory.path, tmp_path / "copy")))
+
+
+def first(run: RunDirectory, kind: str) -> int:
+    return next(entry.seq for entry in entries_of(run) if entry.event.kind == kind)
+
+
+async def test_a_live_run_is_shown_without_it(
+    past_app: Callable[..., TbtuiApp], copy: RunDirectory
+) -> None:
+    kinds = ("run_started", "trial_queued", "step_started", "turn_sampled")
+    rows = {first(copy, kind): kind for kind in kinds}
+    for seq in rows:
+        spoil(copy, seq)
+    app = past_app(copy)
+    async with window(app) as pilot:
+        seq, kind = min(rows.items())
+        assert f"row {seq} ({kind}) and 3 others of " in styled_text(app)
+        assert app.live_run.state.trials
+        trial = await open_trial(pilot)
+        assert app.live_run.state.trials[trial].label in styled_text(app)
+
+
+async def test_a_recorded_one_can_be_gone_about_in(copy: RunDirectory) -> None:
+    kinds = ("trial_queued", "eval_finished", "turn_observed")
+    for seq in [first(copy, kind) for kind in kinds]:
+        spoil(copy, seq)
+    app, recorded = replaying(copy)
+    async with window(app) as pilot:
+        recorded.playback.go_to(recorded.playback.end)
+        await settle(app)
+        assert " and 2 others of" in styled_text(app)
+        for key in ("less_than_sign",) * 3:
+            before = recorded.playback.position
+            await pilot.press(key)
+            await settle(app)
+            assert recorded.playback.position < before
+
+
+async def test_tokens_that_are_spoilt_are_not_shown(
+    past_app: Callable[..., TbtuiApp], copy: RunDirectory
+) -> None:
+    with closing(sqlite3.connect(copy.database)) as db, db:
+        db.execute("UPDATE samples SET pieces = x'00', new_prompt_ids = x'00'")
+    app = past_app(copy)
+    async with window(app) as pilot:
+        await open_trial(pilot)
+        for key in ("t", "escape", "p"):
+            await pilot.press(key)
+            await settle(app)
+        assert "(a model call's tokens) is corrupt" in styled_text(app)

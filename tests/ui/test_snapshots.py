@@ -1,13 +1,14 @@
-"""What each screen looks like in each theme, small and wide.
+"""What each screen looks like, small and wide; and the main ones in every theme.
 
-`pytest tests/ui/test_snapshots.py -m 'slow or not slow' --snapshot-update` after a wanted change;
-`python tests/ui/picture.py` makes pictures to look at.
+`pytest -n 0 tests/ui/test_snapshots.py -m 'slow or not slow' --snapshot-update` after a wanted
+change; `python tests/ui/picture.py` makes pictures to look at.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tbtui.config import RunConfig
+from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
@@ -27,12 +29,14 @@ from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.services import RecordedRun
 from tests.ui.group_run import START as GROUP_START
 from tests.ui.group_run import write_group_run
-from tests.ui.picture import PastHost, settle
+from tests.ui.opening import rest
+from tests.ui.picture import PastHost
+from tests.ui.review_run import ReviewedRun
 from tests.ui.styled_text import StyledTextExtension, styled_text
 from tests.ui.synthetic import START
 
-THEMES = ("tbtui-dark", "tbtui-light", "tbtui-high-contrast", "tbtui-colour-blind", "tbtui-16")
-SIZES = [pytest.param((80, 24), id="80x24"), pytest.param((160, 45), id="160x45")]
+OTHER_THEMES = ("tbtui-light", "tbtui-high-contrast", "tbtui-colour-blind", "tbtui-16")
+SIZES = {"80x24": (80, 24), "160x45": (160, 45)}
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Runs:
     served: RunDirectory
     group: RunDirectory
     """Its siblings part early."""
+    reviewed: RunDirectory
+    """A step waits, about which something has been decided."""
     nothing: Path
     """A directory without runs."""
 
@@ -52,12 +58,27 @@ class Runs:
 def runs(
     tmp_path_factory: pytest.TempPathFactory, run_directory: RunDirectory, served_run: RunDirectory
 ) -> Runs:
-    logs = tmp_path_factory.mktemp("logs")
+    logs, others = tmp_path_factory.mktemp("logs"), tmp_path_factory.mktemp("runs")
     for name, run in (("own", run_directory), ("served", served_run)):
         shutil.copytree(run.path, logs / name)
-    group = write_group_run(tmp_path_factory.mktemp("runs") / "parting")
     nothing = tmp_path_factory.mktemp("nothing")
-    return Runs(RunDirectory(logs / "own"), RunDirectory(logs / "served"), group, nothing)
+    return Runs(
+        RunDirectory(logs / "own"),
+        RunDirectory(logs / "served"),
+        write_group_run(others / "parting"),
+        write_review(others / "reviewed"),
+        nothing,
+    )
+
+
+def write_review(path: Path) -> RunDirectory:
+    reviewed = ReviewedRun(path, timeout=300.0)
+    reviewed.command(Command("exclude", "copy-03-4", "ada", "it read the solution"))
+    reviewed.command(
+        Command("relabel", "copy-03-8", "ada", "the network was down", {"reward": 1.0})
+    )
+    reviewed.close()
+    return reviewed.run
 
 
 def past(run: RunDirectory, now: float = START + 40.0) -> TbtuiApp:
@@ -77,7 +98,6 @@ def browser(runs: Runs) -> BrowserApp:
 
 
 Make = Callable[[Runs], BaseApp[Any]]
-PALETTE = ("ctrl+p",)
 OWN: Make = lambda runs: past(runs.own)  # noqa: E731
 SCREENS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "cockpit": (OWN, ()),
@@ -90,8 +110,16 @@ SCREENS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "compared": (OWN, ("R", "m", "down", "m")),
     "search": (OWN, ("ctrl+f", *"No such file", "enter")),
     "asked": (OWN, ("c",)),
+    "queue": (OWN, ("5",)),
+    "curves": (OWN, ("4",)),
+    "step": (OWN, ("6",)),
+    "filtered": (OWN, ("slash", *"failed")),
+    "bar-by-state": (OWN, ("6", "down", "0", "o")),
+    "tree": (OWN, ("1", "right")),
+    "rewound": (OWN, ("right", "right", "enter", "up", "K")),
+    "review": (lambda runs: past(runs.reviewed, START + 12.0), ("V", "up")),
     "help": (OWN, ("question_mark",)),
-    "palette": (OWN, PALETTE),
+    "palette": (OWN, ("ctrl+p",)),
     "leaving": (OWN, ("q",)),
     "replay": (lambda runs: replayed(runs.own, 18.0), ()),
     "replay-trial": (lambda runs: replayed(runs.own, 26.0, "s001-append-03-1"), ()),
@@ -101,21 +129,15 @@ SCREENS: dict[str, tuple[Make, tuple[str, ...]]] = {
 }
 """What each is opened over, and the keys that lead there."""
 FEW = ("cockpit", "trial", "replay")
-"""Screens of which a picture is compared at every run of the tests."""
+"""Screens that are compared at every run of the tests, and in every theme at the long ones."""
 
 
-async def rest(pilot: Pilot[Any]) -> None:
+async def still(pilot: Pilot[Any]) -> None:
     """Until all has been read and drawn, and nothing blinks."""
-    app = pilot.app
-    # Of no workers, all would be waited for.
-    if reading := [each for each in app.workers if each.name != "engine"]:
-        await app.workers.wait_for_complete(reading)
-    for box in app.screen.query(Input):
+    await rest(pilot)
+    for box in pilot.app.screen.query(Input):
         box.cursor_blink = False
-    await pilot.pause()
-    if isinstance(app, TbtuiApp):
-        await settle(app)
-    await pilot.pause()
+    await rest(pilot)
 
 
 @pytest.fixture
@@ -123,58 +145,50 @@ def screen_text(snapshot: SnapshotAssertion) -> SnapshotAssertion:
     return snapshot.use_extension(StyledTextExtension)
 
 
-async def look(
-    pilot: Pilot[Any], keys: tuple[str, ...], themes: tuple[str, ...], snapshot: SnapshotAssertion
-) -> None:
-    """Press the keys, and compare in each theme."""
-    await rest(pilot)
-    await press(pilot, keys)
-    for theme in themes:
-        pilot.app.theme = theme
-        await rest(pilot)
-        if keys == PALETTE:
-            # It keeps the theme that it was opened in, and goes when another one is chosen in it.
-            await press(pilot, ("escape", *PALETTE))
-        assert styled_text(pilot.app) == snapshot(name=theme)
-
-
-async def press(pilot: Pilot[Any], keys: tuple[str, ...]) -> None:
-    for key in keys:
-        # What was said on the way.
-        pilot.app.clear_notifications()
-        await pilot.press(key)
-        await rest(pilot)
+@asynccontextmanager
+async def looking(runs: Runs, screen: str, size: str) -> AsyncIterator[Pilot[Any]]:
+    make, keys = SCREENS[screen]
+    async with make(runs).run_test(size=SIZES[size], notifications=True) as pilot:
+        await still(pilot)
+        for key in keys:
+            # What was said on the way.
+            pilot.app.clear_notifications()
+            await pilot.press(key)
+            await still(pilot)
+        yield pilot
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("screen", FEW)
-async def test_the_main_screens_look_as_they_did(
-    screen_text: SnapshotAssertion, runs: Runs, screen: str, size: tuple[int, int]
+@pytest.mark.parametrize(
+    "screen",
+    [pytest.param(each, marks=() if each in FEW else pytest.mark.slow) for each in SCREENS],
+)
+async def test_a_screen_looks_as_it_did(
+    screen_text: SnapshotAssertion, runs: Runs, screen: str, size: str
 ) -> None:
-    make, keys = SCREENS[screen]
-    async with make(runs).run_test(size=size, notifications=True) as pilot:
-        await look(pilot, keys, THEMES[:1], screen_text)
+    async with looking(runs, screen, size) as pilot:
+        assert styled_text(pilot.app) == screen_text
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("screen", SCREENS)
-async def test_every_screen_looks_as_it_did_in_every_theme(
-    screen_text: SnapshotAssertion, runs: Runs, screen: str, size: tuple[int, int]
+@pytest.mark.parametrize("screen", [*FEW, "review"])
+async def test_main_screens_look_as_they_did_in_every_theme(
+    screen_text: SnapshotAssertion, runs: Runs, screen: str
 ) -> None:
-    make, keys = SCREENS[screen]
-    themes = THEMES[1:] if screen in FEW else THEMES
-    async with make(runs).run_test(size=size, notifications=True) as pilot:
-        await look(pilot, keys, themes, screen_text)
+    async with looking(runs, screen, "160x45") as pilot:
+        for theme in OTHER_THEMES:
+            pilot.app.theme = theme
+            await still(pilot)
+            assert styled_text(pilot.app) == screen_text(name=theme)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_tour_looks_as_it_did(
-    screen_text: SnapshotAssertion, runs: Runs, size: tuple[int, int]
+    screen_text: SnapshotAssertion, runs: Runs, size: str
 ) -> None:
-    app = past(runs.own)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await rest(pilot)
-        app.action_tour()
-        await look(pilot, (), THEMES, screen_text)
+    async with looking(runs, "cockpit", size) as pilot:
+        assert isinstance(pilot.app, TbtuiApp)
+        pilot.app.action_tour()
+        await still(pilot)
+        assert styled_text(pilot.app) == screen_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbtui.ui.library import RunRecord, TaskEntry, TaskRecord
+from tbtui.ui.library import PastTask, RunRecord, TaskEntry
 from tbtui.ui.task_choice import Candidate, QueryError, parse_query, term_value, with_term
 
 ENTRY = TaskEntry(
@@ -18,7 +18,7 @@ ENTRY = TaskEntry(
     timeout_sec=60,
     summary="Copy notes.md to bak/",
 )
-TRIED = TaskRecord((RunRecord("r", 0.0, 10, 8, 2.0, 2, 30.0),))
+TRIED = PastTask((RunRecord("r", 0.0, 10, 8, 2.0, 2, 30.0),))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_line_means_a_task_or_not(query: str, meant: bool) -> None:
 
 
 def test_what_is_not_known_is_neither_small_nor_large() -> None:
-    untried = Candidate(ENTRY, TaskRecord(), selected=False)
+    untried = Candidate(ENTRY, PastTask(), selected=False)
     assert not parse_query("pass:<.5")(untried)
     assert not parse_query("pass:>.5")(untried)
     assert parse_query("pass:none tries:none")(untried)

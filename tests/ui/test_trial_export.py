@@ -9,9 +9,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from textual.app import App
-from textual.widgets import Input, Static
 from typer.testing import CliRunner
 
 from tbtui.cli import app
@@ -21,7 +20,6 @@ from tbtui.export.record import TrialRecord, read_trial
 from tbtui.journal.events import ToolUse
 from tbtui.journal.reader import Entry, JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.screens.dialogs import ExportDialog
 from tbtui.view.exports import ExportFormat
 from tests.ui.hostile import HOSTILE, hostile_run
 
@@ -83,8 +81,9 @@ def test_an_agents_own_tools_are_calls_of_the_trajectory(record: TrialRecord) ->
 
     used = ToolUse(id="call-7", name="bash", arguments='{"command": "ls"}')
     unreadable = ToolUse(id="call-8", name="edit", arguments='{"path": ')
+    deep = ToolUse(id="call-9", name="edit", arguments='{"path":' + "[" * 100_000)
     first, *others = record.calls
-    turn = dataclasses.replace(first.turn, tool_calls=(used, unreadable))
+    turn = dataclasses.replace(first.turn, tool_calls=(used, unreadable, deep))
     calls = (dataclasses.replace(first, turn=turn), *others)
     read = Trajectory.model_validate_json(
         rendered(dataclasses.replace(record, calls=calls), "atif")
@@ -92,9 +91,10 @@ def test_an_agents_own_tools_are_calls_of_the_trajectory(record: TrialRecord) ->
     step = next(step for step in read.steps if step.source == "agent")
     assert step.tool_calls is not None
     calls_read = [(e.tool_call_id, e.function_name, e.arguments) for e in step.tool_calls]
-    assert calls_read[:2] == [
+    assert calls_read[:3] == [
         ("call-7", "bash", {"command": "ls"}),
         ("call-8", "edit", {"arguments": '{"path": '}),
+        ("call-9", "edit", {"arguments": deep.arguments}),
     ]
 
 
@@ -110,23 +110,8 @@ class _Tags(HTMLParser):
 
 
 PAGE_TAGS = {
-    "html",
-    "head",
-    "meta",
-    "title",
-    "style",
-    "body",
-    "h1",
-    "h2",
-    "dl",
-    "dt",
-    "dd",
-    "p",
-    "pre",
-    "section",
-    "span",
-    "details",
-    "summary",
+    *("html", "head", "meta", "title", "style", "body", "h1", "h2", "dl", "dt", "dd"),
+    *("p", "pre", "section", "span", "details", "summary"),
 }
 
 
@@ -155,6 +140,21 @@ def test_a_page_shows_what_the_terminal_showed(record: TrialRecord) -> None:
     assert "root@box:/app#" in page
     assert page.count("<section") == len(record.calls) + 1
     assert "tokens by -log p" in page
+
+
+def test_absent_log_probabilities_are_none_and_not_certainty(record: TrialRecord) -> None:
+    calls = []
+    for call in record.calls:
+        assert call.sample is not None
+        absent = np.zeros_like(call.sample.logprobs)
+        sample = dataclasses.replace(call.sample, logprobs=absent)
+        calls.append(dataclasses.replace(call, sample=sample))
+    bare = dataclasses.replace(record, calls=tuple(calls))
+    rows = [json.loads(line) for line in rendered(bare, "jsonl").splitlines()]
+    assert [row["logprobs"] for row in rows] == [None] * len(rows)
+    assert '"logprobs"' not in rendered(bare, "atif")
+    page = rendered(bare, "html")
+    assert "tokens, without log-probabilities" in page and "class=h" not in page
 
 
 def test_nothing_is_overwritten_and_what_is_missing_is_said(
@@ -205,55 +205,21 @@ def test_all_of_a_run_reads_its_scores_once(
 
 
 @pytest.mark.parametrize("trial", [True, False])
-def test_the_command_says_in_one_line_that_a_path_is_none(record: TrialRecord, trial: bool) -> None:
-    names = [record.trial] if trial else []
-    for path in ("~nosuch/x", "x" * 300):
-        refused = CliRunner().invoke(app, ["export", str(record.run.path), *names, "--out", path])
-        assert refused.exit_code == 2
-        assert refused.exception is None or isinstance(refused.exception, SystemExit)
-        assert path in refused.output.replace("\n", "")
-    with pytest.raises(UserError, match="no such user"):
-        export_trial(record.run, record.trial, "html", Path("~nosuch/x"))
-
-
-class _Asking(App[None]):
-    def on_mount(self) -> None:
-        self.push_screen(ExportDialog("t1", Path("/tmp")))
-
-
-async def test_the_dialog_stays_open_on_a_path_that_is_none(tmp_path: Path) -> None:
-    async with _Asking().run_test(size=(80, 24)) as pilot:
-        await pilot.pause()
-        dialog = pilot.app.screen
-        for given, said in (
-            ("~nosuch/x", "no such user"),
-            ("/tmp/" + "x" * 300, "name too long"),
-            (str(tmp_path / "there"), "exists already"),
-        ):
-            (tmp_path / "there").touch()
-            dialog.query_one("#path", Input).value = given
-            dialog.query_one("#path", Input).focus()
-            await pilot.press("enter")
-            await pilot.pause()
-            assert said in str(dialog.query_one("#problem", Static).content)
-            assert pilot.app.screen is dialog
-
-
-def test_the_command_writes_a_trial_and_refuses_bad_names(
-    record: TrialRecord, tmp_path: Path
+@pytest.mark.parametrize("path", ["~nosuch/x", "x" * 300])
+def test_the_command_says_in_one_line_that_a_path_is_none(
+    record: TrialRecord, trial: bool, path: str
 ) -> None:
-    run, out = str(record.run.path), tmp_path / "out"
-    out.mkdir()
-    done = CliRunner().invoke(
-        app, ["export", run, record.trial, "--format", "cast", "--out", str(out)]
-    )
-    assert done.exit_code == 0, done.output
-    assert (out / f"{record.trial}.cast").is_file()
-    printed = CliRunner().invoke(
-        app, ["export", run, record.trial, "--format", "jsonl", "--out", "-"]
-    )
-    assert len(printed.stdout.splitlines()) == len(record.calls)
-    refused = CliRunner().invoke(app, ["export", run, "nobody"])
+    names = [record.trial] if trial else []
+    refused = CliRunner().invoke(app, ["export", str(record.run.path), *names, "--out", path])
     assert refused.exit_code == 2
-    assert "no such trial" in refused.output
-    assert "Traceback" not in refused.output
+    assert refused.exception is None or isinstance(refused.exception, SystemExit)
+    assert path in refused.output.replace("\n", "")
+
+
+def test_the_command_writes_a_trial(record: TrialRecord, tmp_path: Path) -> None:
+    command = ["export", str(record.run.path), record.trial, "--format"]
+    done = CliRunner().invoke(app, [*command, "cast", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / f"{record.trial}.cast").is_file()
+    printed = CliRunner().invoke(app, [*command, "jsonl", "--out", "-"])
+    assert len(printed.stdout.splitlines()) == len(record.calls)

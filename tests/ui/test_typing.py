@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 from textual import events
-from textual.pilot import Pilot
 
 from tbtui.engines.control.client import ControlClient
 from tbtui.journal.commands import MAX_TYPED_BYTES, Command, Typed, from_arguments, to_arguments
@@ -21,8 +21,9 @@ from tbtui.ui.screens.dialogs import ConfirmDialog
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.screens.typing import TypingPane, TypingScreen, commands, pasted, typed_key
 from tests.engines.real_run import RealRun
-from tests.ui.opening import Opener, SimulatedHost
+from tests.ui.opening import SimulatedHost, Steered, app_of, press, window
 from tests.ui.picture import PastHost, settle
+from tests.ui.styled_text import StyledTextExtension, styled_text
 
 
 @pytest.mark.parametrize(
@@ -94,29 +95,20 @@ async def real(tmp_path: Path) -> AsyncIterator[RealRun]:
     await run.stop()
 
 
-async def until_shown(app: TbtuiApp, what: str, where: str = "typing") -> str:
+async def until(app: TbtuiApp, holds: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while True:
+        while not holds():
             await settle(app)
-            panes = app.screen.query(f"#{where}")
-            if panes and what in panes.first(TypingPane).text:
-                return panes.first(TypingPane).text
             await asyncio.sleep(0.02)
 
 
 async def until_on(app: TbtuiApp, screen: type) -> None:
-    async with asyncio.timeout(20):
-        while not isinstance(app.screen, screen):
-            await settle(app)
-            await asyncio.sleep(0.02)
+    await until(app, lambda: isinstance(app.screen, screen))
 
 
-async def until_open(pilot: Pilot[int], app: TbtuiApp) -> TypingPane:
+async def until_open(app: TbtuiApp) -> TypingPane:
     pane = app.screen.query_one(TypingPane)
-    async with asyncio.timeout(20):
-        while not pane.open:
-            await settle(app)
-            await asyncio.sleep(0.02)
+    await until(app, lambda: pane.open)
     return pane
 
 
@@ -124,8 +116,7 @@ async def until_open(pilot: Pilot[int], app: TbtuiApp) -> TypingPane:
 async def test_a_person_solves_a_trial_by_hand(real: RealRun) -> None:
     app = TbtuiApp(RealHost(real), live=False)
     trial = real.first
-    async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        await settle(app)
+    async with window(app, (100, 30)) as pilot:
         app.selection.choose(trial)
         await settle(app)
         await pilot.press("enter")
@@ -136,7 +127,7 @@ async def test_a_person_solves_a_trial_by_hand(real: RealRun) -> None:
         title = str(app.screen.query_one(TypingPane).border_title)
         assert "yours once its turn ends · ctrl+\\ calls it off" in title
         real.policy.go.set()
-        pane = await until_open(pilot, app)
+        pane = await until_open(app)
         real.policy.go.clear()
         await settle(app)
         assert "✎ you type in" in str(pane.border_title)
@@ -147,13 +138,13 @@ async def test_a_person_solves_a_trial_by_hand(real: RealRun) -> None:
             *"sleep 99", "enter", "ctrl+c", *"echo q-", "tab", "tab", "ctrl+p", "ctrl+q"
         )
         await pilot.press("ctrl+u", *"echo =$((6*7))", "left", "left", "right", "right", "enter")
-        await until_shown(app, "=42")
+        await until(app, lambda: "=42" in pane.text)
         assert isinstance(app.screen, TypingScreen)
         assert real.directory and not app._exit
         pane.post_message(events.Paste("touch \\\n  solved\n"))
         await pilot.press("enter")
         await pilot.press(*"ls", "enter")
-        await until_shown(app, "\nsolved")
+        await until(app, lambda: "\nsolved" in pane.text)
         await pilot.press("ctrl+backslash")
         await until_on(app, TrialScreen)
         real.policy.go.set()
@@ -177,8 +168,7 @@ async def test_a_person_solves_a_trial_by_hand(real: RealRun) -> None:
 async def test_calling_it_off_and_thawing(real: RealRun) -> None:
     app = TbtuiApp(RealHost(real), live=False)
     trial = real.first
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await settle(app)
+    async with window(app, (80, 24)) as pilot:
         app.selection.choose(trial)
         await settle(app)
         # From the cockpit; the turn does not end, so it is called off.
@@ -186,84 +176,60 @@ async def test_calling_it_off_and_thawing(real: RealRun) -> None:
         assert isinstance(app.screen, TypingScreen)
         await pilot.press("ctrl+backslash")
         await until_on(app, type(app.screen_stack[1]))
-        assert not app.live_run.state.trials[trial].typist
+        assert not app.live_run.state.trials[trial].hold.typist
         await pilot.press("z")
-        async with asyncio.timeout(20):
-            while not app.live_run.state.trials[trial].frozen:
-                await settle(app)
-                await asyncio.sleep(0.02)
+        await until(app, lambda: app.live_run.state.trials[trial].hold.frozen)
         await pilot.press("i")
         assert isinstance(app.screen, ConfirmDialog)
         await pilot.press("y")
         real.policy.go.set()
         await until_on(app, TypingScreen)
-        await until_open(pilot, app)
+        await until_open(app)
         # Somebody else takes the controls: the trial is given back, and stays paused.
         before = len(real.events(TrialGivenBack))
         bob, _ = await ControlClient.open(real.directory, "bob", viewer=True)
         bob.send_take()
-        async with asyncio.timeout(20):
-            while (
-                isinstance(app.screen, TypingScreen) or len(real.events(TrialGivenBack)) == before
-            ):
-                await settle(app)
-                await asyncio.sleep(0.02)
+        await until(app, lambda: len(real.events(TrialGivenBack)) > before)
+        await until(app, lambda: not isinstance(app.screen, TypingScreen))
         await settle(app)
         view = app.live_run.state.trials[trial]
-        assert (view.paused, view.typist) == (True, "")
+        assert (view.hold.paused, view.hold.typist) == (True, "")
         bob.close()
 
 
 # Over a simulated one
 
 
-@pytest.mark.parametrize(
-    ("size", "theme"),
-    [
-        pytest.param((80, 24), "tbtui-dark", id="80x24-dark"),
-        pytest.param((160, 45), "tbtui-light", id="160x45-light", marks=pytest.mark.slow),
-    ],
-)
-def test_the_frame_can_not_be_mistaken(
-    snap_compare: Callable[..., bool],
-    simulated: SimulatedHost,
-    size: tuple[int, int],
-    theme: str,
-) -> None:
-    app = TbtuiApp(simulated, live=False, clock=lambda: simulated.simulation.now, theme=theme)
-
-    async def prepare(pilot: Pilot[int]) -> None:
-        await settle(app)
+async def test_the_frame_can_not_be_mistaken(steered: Steered, snapshot: SnapshotAssertion) -> None:
+    async with steered() as (pilot, simulated):
+        app = app_of(pilot)
         app.selection.choose(simulated.simulation.acting()[0])
-        await settle(app)
-        await pilot.press("i")
-        await settle(app)
+        await press(pilot, "i")
         # The notification that the command was given is replaced by the one that answers it.
-        while not any("to type in" in row.text for row in app.screen._compositor.render_strips()):
+        while not any(
+            "is typing in it" in row.text for row in app.screen._compositor.render_strips()
+        ):
             await pilot.pause()
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+        assert styled_text(app) == snapshot(extension_class=StyledTextExtension)
 
 
 @pytest.mark.slow
-async def test_who_types_is_seen_by_all(steered: Opener, simulated: SimulatedHost) -> None:
-    async with steered() as pilot:
-        app = pilot.app
-        assert isinstance(app, TbtuiApp)
+async def test_who_types_is_seen_by_all(steered: Steered) -> None:
+    async with steered() as (pilot, simulated):
+        app = app_of(pilot)
         trial = simulated.simulation.acting()[0]
         # Somebody else's: a script, or another app.
         simulated.submit(Command("take_over", trial, actor="ada"))
         await settle(app)
         view = app.live_run.state.trials[trial]
-        assert view.typist == "ada"
+        assert view.hold.typist == "ada"
         grid = app.screen.query_one("#trials", Pane)
         (row,) = (line for line in grid.text.splitlines() if f"▸ {view.task} " in line)
         assert "✎" in row
         await pilot.press("q")
         await pilot.press("escape")
         app.selection.choose(trial)
-        await pilot.press("enter")
-        await settle(app)
+        await press(pilot, "enter")
         assert "taken over by ada" in app.screen.query_one("#head", Pane).text
 
 
@@ -273,37 +239,30 @@ async def test_waiting_for_a_trial_ends_under_help_too_and_with_esc(
     app = TbtuiApp(simulated, live=False, clock=lambda: simulated.simulation.now)
     # Nobody answers.
     monkeypatch.setattr(simulated, "submit", simulated.commands.append)
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await settle(app)
+    async with window(app, (80, 24)) as pilot:
         cockpit, trial = app.screen, simulated.simulation.acting()[0]
         app.selection.choose(trial)
         await settle(app)
         await pilot.press("i", "escape")
         assert app.screen is cockpit
         assert [each.verb for each in simulated.commands] == ["take_over", "resume"]
-        await pilot.press("i")
-        await settle(app)
+        await press(pilot, "i")
         await pilot.press("question_mark")
         simulated.simulation.command(Command("cancel", trial))
         simulated.advance(5.0)
         simulated.simulation.command(simulated.commands[-1])
         await settle(app)
         assert isinstance(app.screen_stack[-2], TypingScreen)
-        await pilot.press("escape")
-        await settle(app)
+        await press(pilot, "escape")
         assert app.screen is cockpit
 
 
-async def test_no_key_of_the_app_works_while_somebody_types(
-    steered: Opener, simulated: SimulatedHost
-) -> None:
-    async with steered() as pilot:
-        app = pilot.app
-        assert isinstance(app, TbtuiApp)
+async def test_no_key_of_the_app_works_while_somebody_types(steered: Steered) -> None:
+    async with steered() as (pilot, simulated):
+        app = app_of(pilot)
         app.selection.choose(simulated.simulation.acting()[0])
         await settle(app)
-        await pilot.press("i")
-        await settle(app)
+        await press(pilot, "i")
         keys = ["q", "ctrl+c", "ctrl+q", "ctrl+p", "tab", "escape", "question_mark", "P", "space"]
         await pilot.press(*keys)
         await pilot.pause()

@@ -11,6 +11,7 @@ from typing import Any
 
 from tbtui.config import RunConfig
 from tbtui.engines.events_of import issued
+from tbtui.findings import Rule
 from tbtui.journal.commands import Command
 from tbtui.journal.events import AlarmRaised, CommandDone, CommandIssued, Noted
 from tbtui.journal.rundir import RunDirectory
@@ -146,7 +147,7 @@ class _Steered(World):
                 self._simulation._write(Noted(level="warning", text=HOSTILE[number]))
                 self._simulation._write(
                     AlarmRaised(
-                        alarm="sampler_mismatch",
+                        alarm=Rule.SAMPLER_MISMATCH,
                         step=1,
                         text=HOSTILE[number],
                         numbers={"kl": 0.1},

@@ -9,9 +9,7 @@ from tbtui.journal.events import (
     AgentCommand,
     AnyEvent,
     Entry,
-    EvalFinished,
     EvalStarted,
-    GroupScored,
     Outcome,
     PhaseSeconds,
     RunFinished,
@@ -28,17 +26,38 @@ from tbtui.journal.events import (
     TrialQueued,
     TrialScore,
     TurnObserved,
-    TurnParsed,
     TurnStarted,
 )
 from tbtui.view.fold import Fold
 from tbtui.view.state import RunState
-from tests.events import run_started, trial_finished, trial_queued, turn_sampled
+from tbtui.view.times import Outlook
+from tests.events import (
+    eval_finished,
+    group_scored,
+    run_started,
+    trial_finished,
+    trial_queued,
+    turn_parsed,
+    turn_sampled,
+)
 
 
 def entries(events: Iterator[AnyEvent] | list[AnyEvent], start: float = 1000.0) -> list[Entry]:
     """One event a second."""
     return [Entry(seq, start + seq, event) for seq, event in zip(itertools.count(1), events)]
+
+
+def folded(*events: AnyEvent) -> RunState:
+    """What a run looks like after these."""
+    fold = Fold()
+    fold.apply_all(entries([*events]))
+    return fold.state
+
+
+def outlook(events: Iterator[AnyEvent] | list[AnyEvent]) -> Outlook:
+    """The same at the time of the last of them."""
+    state = folded(*events)
+    return Outlook(state, state.time)
 
 
 def started(max_steps: int = 2) -> RunStarted:
@@ -84,13 +103,12 @@ def turn(trial: str, number: int, text: str = "{}") -> Iterator[AnyEvent]:
         completion_tokens=10,
         min_logprob=-3.0,
     )
-    yield TurnParsed(
-        trial=trial,
+    yield turn_parsed(
+        trial,
         turn=number,
         analysis="The file is there.",
         plan="Copy it.",
         commands=(AgentCommand(keystrokes="cp a b\n", duration_sec=0.1),),
-        task_complete=False,
     )
     yield TrialPhaseChanged(trial=trial, phase=TrialPhase.ACTING)
     yield TurnObserved(trial=trial, turn=number, observation="root@box:/app# ", seconds=0.2)
@@ -105,15 +123,7 @@ def one_step_run() -> Iterator[AnyEvent]:
     yield queued("e1", "move-07", "e", 0)
     yield TrialPhaseChanged(trial="e1", phase=TrialPhase.SETUP)
     yield finished("e1", 0.0)
-    yield EvalFinished(
-        step=0,
-        weights_version=0,
-        temperature=1.0,
-        pass_rate=0.0,
-        scored=1,
-        unscored=0,
-        by_kind={"move": 0.0},
-    )
+    yield eval_finished(0, 0.0, scored=1, by_kind={"move": 0.0})
     yield RunPhaseChanged(phase=RunPhase.SAMPLING, step=0)
     yield StepStarted(step=1, groups={"g": "copy-01"})
     for name in ("t1", "t2", "t3"):
@@ -123,13 +133,9 @@ def one_step_run() -> Iterator[AnyEvent]:
     yield finished("t2", 0.0)
     yield finished("t3", None)
     yield RunPhaseChanged(phase=RunPhase.TRAINING, step=0)
-    yield GroupScored(
-        step=1,
-        group="g",
-        task="copy-01",
-        disposition="trained",
-        baseline=0.5,
-        trials={
+    yield group_scored(
+        "g",
+        {
             "t1": TrialScore(reward=1.0, advantage=0.5, tokens=10),
             "t2": TrialScore(reward=0.0, advantage=-0.5, tokens=10),
             "t3": TrialScore(reward=None, advantage=None, tokens=0),
@@ -170,6 +176,4 @@ def standing(groups: Mapping[str, str], *more: AnyEvent) -> RunState:
         yield TrialPaused(trial="paused")
         yield from more
 
-    fold = Fold()
-    fold.apply_all(entries(events()))
-    return fold.state
+    return folded(*events())

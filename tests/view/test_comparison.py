@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tbtui.commands.compare import document
-from tbtui.journal.events import AnyEvent, EvalFinished, StepFinished, TaskRecord
+from tbtui.journal.events import AnyEvent, StepFinished, TaskRecord
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.view.comparison import Comparison
 from tbtui.view.reading import compare_runs
-from tests.events import run_started, trial_finished, trial_queued
+from tests.events import eval_finished, run_started, trial_finished, trial_queued
 
 TASKS = (
     TaskRecord(name="copy-01", kind="copy", split="train"),
@@ -38,14 +38,11 @@ def story(steps: tuple[tuple[int, float, float], ...], unscored: int) -> list[An
         queued = trial_queued(trial, task="copy-09", step=step, purpose="eval")
         events += [queued, trial_finished(trial, held_out)]
         events.append(
-            EvalFinished(
-                step=step,
-                weights_version=step,
-                temperature=1.0,
-                pass_rate=held_out,
+            eval_finished(
+                step,
+                held_out,
                 scored=1,
                 unscored=unscored,
-                by_kind={},
                 by_task={"copy-09": held_out},
                 unscored_tasks=unscored,
             )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbtui.findings import Finding, Rule
 from tbtui.journal.events import (
     AgentCommand,
     AlarmRaised,
@@ -24,6 +26,7 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
     TasksSetAside,
+    TrialFinished,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
@@ -31,29 +34,20 @@ from tbtui.journal.events import (
     TrialScore,
     TurnParsed,
 )
-from tbtui.view.diagnosis.finding import Finding, rank
-from tbtui.view.diagnosis.learning import equal_share
-from tbtui.view.diagnosis.rules import Diagnosis, diagnose
-from tbtui.view.fold import Fold
+from tbtui.view.diagnosis.rules import Diagnosis, diagnose, rank
 from tbtui.view.times import Outlook
 from tests.events import run_started, trial_finished, trial_queued
 
-from .story import entries
-
-
-def outlook(events: list[AnyEvent]) -> Outlook:
-    fold = Fold()
-    fold.apply_all(entries(events))
-    return Outlook(fold.state, fold.state.time)
+from .story import outlook
 
 
 def found(events: list[AnyEvent]) -> dict[str, Finding]:
-    return {each.name: each for each in diagnose(outlook(events))}
+    return {each.rule: each for each in diagnose(outlook(events))}
 
 
 def step(
     number: int,
-    ends: list[tuple[Outcome, float | None]],
+    ends: Sequence[tuple[Outcome, float | None]],
     metrics: Mapping[str, float] | None = None,
     *,
     finish: bool = True,
@@ -81,7 +75,7 @@ def step(
         )
 
 
-GOOD = [(Outcome.SOLVED, 1.0), (Outcome.FAILED, 0.0)] * 4
+GOOD: list[tuple[Outcome, float | None]] = [(Outcome.SOLVED, 1.0), (Outcome.FAILED, 0.0)] * 4
 START = run_started(policy="vllm", settings={"max_steps": 9, "group_size": 8, "context_limit": 512})
 
 
@@ -100,7 +94,9 @@ def test_a_healthy_run_has_no_findings() -> None:
         (Outcome.VERIFIER_ERROR, None, None),
         (Outcome.SANDBOX_LOST, None, "n_parallel_envs"),
         (Outcome.SETUP_ERROR, None, "env_starts_per_sec"),
-        (Outcome.PROVIDER_ERROR, None, "sample_timeout_sec"),
+        (Outcome.PROVIDER_ERROR, None, None),
+        (Outcome.REFUSED, None, None),
+        (Outcome.TOO_SLOW, None, "trial_timeout_sec"),
     ],
 )
 def test_an_outcome_that_should_be_rare(
@@ -109,13 +105,34 @@ def test_an_outcome_that_should_be_rare(
     few = [START, *step(1, GOOD), *step(2, [(outcome, reward), *GOOD])]
     assert str(outcome) not in found(few)
     finding = found([START, *step(1, GOOD), *step(2, [(outcome, reward)] * 2 + GOOD)])[str(outcome)]
-    assert finding.figure == "2 of 18 trials (11%)"
+    assert finding.text == "2 of 18 trials (11%)"
     assert finding.share == pytest.approx(2 / 18)
     assert finding.trials == ("2-0", "2-1")
     assert finding.trend == pytest.approx((0.0, 0.2))
     assert (finding.remedy and finding.remedy.setting) == setting
     assert finding.why
     assert finding.advice
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("no answer from http://h within 300 s (sample_timeout_sec)", "sample_timeout_sec=600"),
+        (
+            "no answer in the last 9.0 s of the trial's 60 s (trial_timeout_sec)",
+            "trial_timeout_sec",
+        ),
+        ("the server failed (500: boom); its log says more", None),
+    ],
+)
+def test_the_limit_that_ran_out_is_the_one_to_raise(reason: str, remedy: str | None) -> None:
+    ends = [(Outcome.PROVIDER_ERROR, None)] * 2 + GOOD
+    told = [
+        msgspec.structs.replace(event, reason=reason) if isinstance(event, TrialFinished) else event
+        for event in step(1, ends)
+    ]
+    finding = found([START, *told])["provider_error"]
+    assert (finding.remedy and finding.remedy.text.startswith(remedy or "")) == (remedy and True)
 
 
 def test_a_context_without_a_limit_of_its_own_can_only_be_summarised() -> None:
@@ -141,24 +158,68 @@ def test_answers_that_could_not_be_read_are_counted() -> None:
         if isinstance(event, TrialPhaseChanged):
             events.append(parsed(event.trial, "no JSON" if event.trial in ("1-0", "1-1") else None))
     finding = found(events)["unreadable_answers"]
-    assert finding.figure == "2 parse errors in 2 of 8 trials (25%)"
+    assert finding.text == "2 parse errors in 2 of 8 trials (25%)"
     assert finding.trials == ("1-0", "1-1")
 
 
-def test_groups_without_signal_and_what_larger_ones_would_give() -> None:
-    metrics = {"env/all/by_group/frac_constant": 0.75, "env/all/by_group/frac_all_bad": 0.75}
+def passing(count: int, of: int = 8) -> list[tuple[Outcome, float | None]]:
+    solved: list[tuple[Outcome, float | None]] = [(Outcome.SOLVED, 1.0)] * count
+    return [*solved, *[(Outcome.FAILED, 0.0)] * (of - count)]
+
+
+@pytest.mark.parametrize(
+    ("passed", "bad", "good", "settings", "advice", "larger"),
+    [
+        (1, 0.75, 0.0, {}, ["75% all failing: easier tasks", "demos=train", "below 1"], True),
+        (0, 1.0, 0.0, {}, ["100% all failing", "examples"], False),
+        (0, 1.0, 0.0, {"temperature": 0.3, "agent": "a:B"}, ["all failing"], False),
+        (7, 0.0, 0.75, {}, ["75% all solved: harder tasks"], True),
+        (4, 0.33, 0.42, {}, ["33% all failing: easier", "42% all solved: harder tasks"], False),
+    ],
+)
+def test_groups_without_signal_and_what_would_help(
+    passed: int,
+    bad: float,
+    good: float,
+    settings: dict[str, object],
+    advice: list[str],
+    larger: bool,
+) -> None:
+    shares = {"constant": bad + good, "all_bad": bad, "all_good": good}
+    metrics = {f"env/all/by_group/frac_{name}": share for name, share in shares.items()}
     equal = GroupScored(
         step=2, group="g2", task="copy-01", disposition="constant", baseline=0.0, trials={}
     )
-    events = [START, *step(1, GOOD, metrics), *step(2, GOOD, metrics), equal]
-    finding = found(events)["no_signal_groups"]
+    start = run_started(policy="torch", settings={"group_size": 8, **settings})
+    steps = (each for number in (1, 2) for each in step(number, passing(passed), metrics))
+    finding = found([start, *steps, equal])["no_signal_groups"]
     assert finding.trials == tuple(f"2-{place}" for place in range(8))
-    assert finding.share == 0.75
-    assert "easier tasks" in finding.advice
-    assert finding.remedy is not None
-    assert finding.remedy.text == "group_size=16"
-    even, never = ((8.0, 16),), ((0.0, 16),)
-    assert equal_share(even, 16) < equal_share(even, 8) < equal_share(never, 8)
+    assert finding.share == pytest.approx(bad + good)
+    assert all(part in finding.advice for part in advice)
+    # What was asked for is not advised; nothing is said of a kind of group that there is not.
+    said = {"all solved": good > 0, "all failing": bad > 0, "demos=train": bad > 0 and not settings}
+    said["temperature"] = said["demos=train"]
+    assert {word: word in finding.advice for word in said} == said
+    # What has never passed in 16 trials does not by being tried twice as often.
+    assert (finding.remedy and finding.remedy.text) == ("group_size=16" if larger else None)
+    assert (finding.remedy is None) or "in 16 trials" in finding.remedy.preview
+
+
+def test_a_step_without_a_figure_says_nothing_of_it() -> None:
+    """No group of the first steps had a signal, and so none of them has anything of a gradient."""
+    certain = {"optim/neg_logprob": 2.5, "optim/kl_sample_train_v2": 1e-5}
+    steps = [each for number in (1, 2, 3) for each in step(number, passing(0))]
+    steps += [*step(4, passing(4), certain), *step(5, passing(0))]
+    assert {"entropy_collapse", "sampler_trainer_gap"}.isdisjoint(found([START, *steps]))
+
+
+@pytest.mark.parametrize(("temperature", "names"), [(1.0, {"sampler_trainer_gap"}), (0.5, set())])
+def test_what_was_asked_for_is_no_finding(temperature: float, names: set[str]) -> None:
+    cold = {"optim/neg_logprob": 0.002, "optim/kl_sample_train_v2": 0.3, "optim/entropy": 0.4}
+    start = run_started(policy="torch", settings={"temperature": temperature})
+    findings = found([start, *(e for n in (1, 2, 3) for e in step(n, GOOD, cold))])
+    wrong = {"sampler_trainer_gap", "entropy_collapse"} & findings.keys()
+    assert wrong == names | ({"entropy_collapse"} if names else set())
 
 
 def test_groups_that_all_end_at_a_limit_are_helped_by_that_limit_alone() -> None:
@@ -168,7 +229,7 @@ def test_groups_that_all_end_at_a_limit_are_helped_by_that_limit_alone() -> None
     )
     cut: list[tuple[Outcome, float | None]] = [(Outcome.OUTPUT_TRUNCATED, 0.0)] * 8
     finding = found([START, *step(1, cut, metrics), equal])["no_signal_groups"]
-    assert finding.figure == "100% of the groups of 1 step"
+    assert finding.text == "100% of the groups of 1 step"
     assert finding.advice == "mostly all ending by output truncated: raise max_tokens"
     assert finding.remedy is None
 
@@ -182,8 +243,8 @@ def test_the_samplers_gap_is_measured_against_the_age_of_its_weights() -> None:
 
 
 def test_certainty_distance_and_alarms() -> None:
-    metrics = {"optim/surprise": 0.002, "optim/kl_policy_base": 0.8}
-    alarm = AlarmRaised(alarm="reward_hacking", step=3, text="jumped", numbers={}, action="warn")
+    metrics = {"optim/neg_logprob": 0.002, "optim/kl_policy_base": 0.8}
+    alarm = AlarmRaised(alarm=Rule.REWARD_HACKING, step=3, text="jumped", numbers={}, action="warn")
     steps = [each for number in (1, 2, 3) for each in step(number, GOOD, metrics)]
     findings = found([START, *steps, alarm])
     assert {"entropy_collapse", "far_from_start", "reward_hacking"} <= findings.keys()
@@ -206,7 +267,7 @@ def test_certainty_distance_and_alarms() -> None:
 def test_what_is_certain_is_clipped_higher_where_anything_is_clipped(
     settings: dict[str, object], clipped: float, proposed: str
 ) -> None:
-    metrics = {"optim/surprise": 0.002, "optim/clip_fraction": clipped}
+    metrics = {"optim/neg_logprob": 0.002, "optim/clip_fraction": clipped}
     steps = [each for number in (1, 2, 3) for each in step(number, GOOD, metrics)]
     start = run_started(policy="vllm", settings=settings)
     remedy = found([start, *steps])["entropy_collapse"].remedy
@@ -233,6 +294,23 @@ def test_one_straggler_costs_the_step_and_a_deadline_is_proposed() -> None:
     assert finding.remedy is not None
     assert finding.remedy.setting == "step_deadline_sec"
     assert "1 of 9 trials are stopped" in finding.remedy.preview
+
+
+def test_a_trial_that_a_person_paused_is_no_straggler() -> None:
+    events = straggling(PhaseSeconds(commands=1.0, paused=59.0))
+    slow = next(
+        n
+        for n, event in enumerate(events)
+        if isinstance(event, TrialPhaseChanged) and event.trial == "slow"
+    )
+    events.insert(slow + 2, TrialPaused(trial="slow"))
+    events.insert(-2, TrialResumed(trial="slow"))
+    assert "stragglers" not in found(events)
+    # Another one runs on beside it.
+    events.insert(slow, trial_queued("late", label="late/1", step=1, group="g1"))
+    events.insert(slow + 2, TrialPhaseChanged(trial="late", phase=TrialPhase.ACTING))
+    events.insert(-1, trial_finished("late", 0.0, seconds=PhaseSeconds(commands=60.0)))
+    assert found(events)["stragglers"].trials == ("late",)
 
 
 def test_no_deadline_is_proposed_for_a_slow_verifier() -> None:
@@ -268,8 +346,8 @@ def test_a_frozen_trial_that_holds_the_step_up_blocks_it() -> None:
 def test_all_failing_comes_first() -> None:
     events = [START, *step(1, [(Outcome.CONTEXT_OVERFLOW, 0.0)] * 8)]
     first, second, *_ = diagnose(outlook(events))
-    assert (first.name, first.severity) == ("all_failing", "blocks")
-    assert second.name == "context_overflow"
+    assert (first.rule, first.severity) == ("all_failing", "blocks")
+    assert second.rule == "context_overflow"
     assert second.share == 1.0
 
 
@@ -277,10 +355,16 @@ def test_outages_and_tasks_that_never_start() -> None:
     events: list[AnyEvent] = [START, *step(1, GOOD)]
     events.append(OutageBegan(what="policy", text="down", remedy="wait"))
     events.append(OutageEnded(what="policy", seconds=20.0, text="back"))
-    events.append(TasksSetAside(tasks={"copy-01": "needs a network"}, by="preflight"))
+    long = f"the build failed: {'layer after layer ' * 20}: no space left on device"
+    events.append(TasksSetAside(tasks={"copy-01": long}, by="preflight"))
     findings = found(events)
-    assert findings["policy_outages"].figure.startswith("1 outages, 20s")
+    why = findings["unusable_tasks"].why
+    assert why.startswith("copy-01: the build failed") and why.endswith("no space left on device")
+    assert findings["policy_outages"].text.startswith("1 outages, 20s")
     assert findings["unusable_tasks"].share == 1.0
+    assert "tasks check" in findings["unusable_tasks"].advice
+    events[-1] = TasksSetAside(tasks={"copy-01": "the verifier gave no verdict"}, by="trial")
+    assert "tasks try copy-01 " in found(events)["unusable_tasks"].advice
 
 
 def test_the_diagnosis_is_made_anew_once_a_second_and_for_another_run() -> None:
@@ -296,7 +380,7 @@ NUMBERS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.floats(-2
 METRICS = st.dictionaries(
     st.sampled_from(
         [
-            *("optim/kl_sample_train_v2", "optim/surprise", "optim/kl_policy_base"),
+            *("optim/kl_sample_train_v2", "optim/neg_logprob", "optim/kl_policy_base"),
             *("async/staleness_max", "env/all/by_group/frac_constant"),
             *("env/all/by_group/frac_all_bad", "env/all/total_episodes", "env/all/total_turns"),
             *("env/all/frac_truncated_turns", "sampling/asked_again", "time/sampling"),
@@ -348,5 +432,5 @@ def test_whatever_a_journal_holds_ranks_are_the_same_and_shares_are_shares(
     assert list(findings) == sorted(findings, key=rank)
     for each in findings:
         assert 0 <= each.share <= 1
-        assert all((each.figure, each.limit, each.why, each.advice, each.line))
+        assert all((each.text, each.limit, each.why, each.advice, each.line))
         assert each.remedy is None or each.remedy.text.startswith(f"{each.remedy.setting}=")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 
 from tbtui.console import HumanLines
 from tbtui.journal.events import (
@@ -22,12 +24,12 @@ from tbtui.journal.events import (
     TaskRecord,
 )
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.summaries import summarise
 from tbtui.journal.writer import JournalWriter
 from tbtui.show_run import farewell
 from tbtui.view.ending import name_to_type
 from tbtui.view.fold import Fold
-from tests.events import run_continued, run_started, trial_finished, trial_queued
+from tbtui.view.runs import summarise
+from tests.events import eval_finished, run_continued, run_started, trial_finished, trial_queued
 
 TASKS = (
     TaskRecord(name="copy-01", kind="copy", split="train"),
@@ -38,14 +40,11 @@ TASKS = (
 def evaluation(
     step: int, rate: float | None, scored: int = 4, unscored: int = 0, trials: int | None = None
 ) -> EvalFinished:
-    return EvalFinished(
-        step=step,
-        weights_version=step,
-        temperature=1.0,
-        pass_rate=rate,
+    return eval_finished(
+        step,
+        rate,
         scored=scored if trials is None else trials,
         unscored=unscored,
-        by_kind={},
         by_task={f"t{number}": 0.0 for number in range(scored)},
         unscored_tasks=unscored,
         mean_reward=rate,
@@ -141,11 +140,15 @@ def test_an_evaluation_names_its_weights_and_counts_its_trials() -> None:
 
 
 def test_an_evaluation_that_was_interrupted_can_be_gone_on_with() -> None:
-    begun = run_started(settings={"max_steps": 0}, tasks=TASKS)
-    lines = told(begun, RunFinished(status="interrupted", reason="stopped by ada"))
+    begun = run_started(settings={"max_steps": 0, "eval_group_size": 4}, tasks=TASKS)
+    stopped = RunFinished(status="interrupted", reason="stopped by ada")
+    lines = told(begun, stopped)
     assert lines[-3:-1] == ["next    tbtui run --resume r", "next    tbtui replay r"]
     whole = told(begun, evaluation(0, 0.5), RunFinished(status="finished", reason="done"))
     assert not any("--resume" in line for line in whole)
+    # Of one trial, as `tasks try` runs it, nothing is left to go on with.
+    single = told(run_started(settings={"max_steps": 0}, tasks=TASKS[-1:]), stopped)
+    assert not any("--resume" in line for line in single)
 
 
 def test_one_trial_has_a_reward_and_no_rate() -> None:
@@ -223,8 +226,8 @@ def test_leaving_the_app_says_the_same_of_the_journal(tmp_path: Path) -> None:
         for event in TRAINED:
             writer.append(event)
         assert farewell(run, goes_on=True)[-2:] == [
-            f"goes on tbtui attach {run.path}",
-            f"stop it tbtui ctl run stop {run.path}",
+            f"attach  tbtui attach {run.path}",
+            f"stop    tbtui ctl run stop {run.path}",
         ]
     lines = farewell(run, goes_on=True)
     assert lines[0] == "run     r, step 3 of 4"
@@ -237,15 +240,28 @@ def test_a_run_in_the_usual_place_is_called_by_its_name(tmp_path: Path) -> None:
     assert name_to_type(run, tmp_path) == str(run.path)
 
 
-def test_the_kinds_that_gained_most_are_named_with_the_interval() -> None:
-    before = msgspec.structs.replace(
-        evaluation(0, 0.25), by_kind={"a": 0.5, "b": 0.0, "c": 1.0, "d": 0.2, "e": 0.1}
+@pytest.mark.parametrize(("tasks", "gained"), [(3, []), (12, ["b 0.00 → 1.00", "e 0.00 → 0.67"])])
+def test_only_kinds_that_gained_beyond_chance_are_named(tasks: int, gained: list[str]) -> None:
+    """With the number of trials; 0 of 3 and 2 of 3 may be the same rate."""
+    solved = {"a": (1 / 3, 2 / 3), "b": (0, 1), "c": (1, 0), "e": (0, 2 / 3)}
+    names = {kind: [f"{kind}-{number}" for number in range(tasks)] for kind in solved}
+    held_out = tuple(
+        TaskRecord(name=name, kind=kind, split="eval") for kind in names for name in names[kind]
     )
-    after = msgspec.structs.replace(
-        evaluation(3, 0.5),
-        by_kind={"a": 0.6, "b": 1.0, "c": 0.5, "d": 0.5, "e": 0.9},
-        pass_at={1: Estimate(value=0.5, low=0.31, high=0.69)},
-    )
-    lines = told(*TRAINED[:1], before, TRAINED[2], after, RunFinished(status="finished", reason=""))
+
+    def evaluated(event: EvalFinished, when: int, **changes: Any) -> EvalFinished:
+        by_task = {
+            name: float(place < solved[kind][when] * tasks)
+            for kind in names
+            for place, name in enumerate(names[kind])
+        }
+        return msgspec.structs.replace(event, by_task=by_task, **changes)
+
+    begun = run_started(settings={"max_steps": 4}, tasks=held_out)
+    rate = {1: Estimate(value=0.5, low=0.31, high=0.69)}
+    after = evaluated(evaluation(3, 0.5), 1, pass_at=rate)
+    ended = RunFinished(status="finished", reason="")
+    lines = told(begun, evaluated(evaluation(0, 0.25), 0), TRAINED[2], after, ended)
     assert "rates   held-out pass rate 0.25 → 0.50 (0.31 to 0.69)" in lines
-    assert "gained  b 0.00 → 1.00, e 0.10 → 0.90, d 0.20 → 0.50" in lines
+    said = [line.removeprefix("gained  ") for line in lines if line.startswith("gained")]
+    assert said == ([", ".join(f"{each} (n {tasks})" for each in gained)] if gained else [])

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tbtui.journal.events import AnyEvent, GroupScored, TrialPaused, TrialScore
+from tbtui.journal.events import AgentCommand, AnyEvent, TrialPaused, TrialScore
 from tbtui.view.current import current_trials
-from tbtui.view.groups import HELD_OUT, Order, TrialGroup, grouped
+from tbtui.view.groups import (
+    HELD_OUT,
+    Order,
+    TrialGroup,
+    TurnCell,
+    aligned,
+    first_difference,
+    first_divergence,
+    grouped,
+)
 from tbtui.view.listing import HOLD_SEC, Filter, Listing
 from tbtui.view.state import RunState
-from tests.events import trial_queued
+from tbtui.view.transcript import Transcript, TurnView
+from tests.events import group_scored, trial_queued
 
 from .story import STANDINGS, finished, queued, standing, turn
 
@@ -121,14 +131,7 @@ def test_figures_of_a_group() -> None:
         name: TrialScore(reward=reward, advantage=2 * reward - 1, tokens=10)
         for name, reward in (("solved", 1.0), ("b", 0.0))
     }
-    scored = GroupScored(
-        step=1,
-        group="solved",
-        task="copy-01",
-        disposition="trained",
-        baseline=0.5,
-        trials=scores,
-    )
+    scored = group_scored("solved", scores)
     group = groups_of(state_of(*more, scored))["solved"]
     assert group.disposition == "trained"
     assert group.advantages == (-1.0, 1.0)
@@ -156,3 +159,75 @@ def test_an_evaluation_that_tries_each_task_once_is_one_group() -> None:
     twice = state_of(held_out("a", "move-07"), held_out("b", "move-08"), held_out("c", "move-07"))
     tasks = [each.name for each in grouped(twice.trials.values(), twice) if each.held_out]
     assert tasks == ["move-07", "move-08"]
+
+
+# Siblings aligned by turn: what is the same, and where they part
+
+
+def transcript(*turns: tuple[str, str], purpose: str = "turn") -> Transcript:
+    """A transcript of keystrokes and answers."""
+    return Transcript(
+        turns=[
+            TurnView(
+                number,
+                float(number),
+                purpose,
+                commands=(AgentCommand(keystrokes=keys, duration_sec=0.1),),
+                observation=answer,
+            )
+            for number, (keys, answer) in enumerate(turns, start=1)
+        ]
+    )
+
+
+def parts(cells: list[list[TurnCell]]) -> list[list[str]]:
+    return [
+        ["=" if cell.against is None else f"{cell.where} {cell.against}" for cell in each]
+        for each in cells
+    ]
+
+
+def test_the_fewer_part_from_the_more_and_each_parts_once() -> None:
+    cells = aligned(
+        [
+            transcript(("ls", "a"), ("cp", "ok"), ("ls", "a b")),
+            transcript(("ls", "a"), ("mv", "ok"), ("ls", "a b")),
+            transcript(("ls", "a"), ("cp", "ok"), ("ls", "b")),
+            transcript(("ls", "a"), ("cp", "ok"), ("ls", "a b")),
+        ]
+    )
+    assert parts(cells) == [
+        ["=", "=", "="],
+        ["=", "action 0", "="],
+        ["=", "=", "answer 0"],
+        ["=", "=", "="],
+    ]
+    assert first_divergence(cells) == 1
+    assert [cell.alike for cell in cells[3]] == [4, 3, 2]
+    # The same end after another way is another history.
+    assert cells[1][2].alike == 1
+    # What all share is dimmed for all; what some share, for all but the first of them.
+    assert [cell.repeated for cell in cells[0]] == [True, False, False]
+    assert [cell.repeated for cell in cells[3]] == [True, True, True]
+
+
+def test_a_turn_under_way_is_compared_with_none() -> None:
+    cells = aligned([transcript(("ls", "a"), ("cp", "ok")), transcript(("ls", "a"), ("mv", ""))])
+    assert parts(cells) == [["=", "="], ["=", "="]]
+    assert first_divergence(cells) is None
+
+
+def test_summaries_are_no_turns_and_lengths_may_differ() -> None:
+    with_summary = transcript(("ls", "a"), ("cp", "ok"))
+    with_summary.turns.insert(1, TurnView(1, 1.5, "summary"))
+    cells = aligned([with_summary, transcript(("ls", "a")), Transcript()])
+    assert [len(each) for each in cells] == [2, 1, 0]
+    assert first_divergence(cells) is None
+    assert aligned([]) == []
+
+
+def test_the_first_differing_token() -> None:
+    assert first_difference(["a", "b", "c"], ["a", "x", "c"]) == 1
+    assert first_difference(["a"], ["a", "b"]) == 1
+    assert first_difference(["a"], ["a"]) is None
+    assert first_difference([], ["a"]) is None

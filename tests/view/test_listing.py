@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tbtui.journal.events import (
-    AnyEvent,
-    Outcome,
-    TrialPhase,
-    TrialPhaseChanged,
-)
+from tbtui.journal.events import AnyEvent, Outcome, TrialPhase, TrialPhaseChanged
 from tbtui.view.current import current_trials
+from tbtui.view.groups import grouped
 from tbtui.view.listing import Filter, Listing, RewardRange, rewarded
 from tbtui.view.state import RunState
 
@@ -46,6 +42,16 @@ def test_every_word_must_be_found(words: str, wanted: list[str]) -> None:
     assert names(Listing(Filter(words=words)), state_of()) == wanted
 
 
+@pytest.mark.parametrize("wanted", [Filter(words="failed"), Filter(rewards=RewardRange("1", 1, 2))])
+def test_a_filter_dims_and_changes_no_figure(wanted: Filter) -> None:
+    state = state_of()
+    (whole,) = grouped(current_trials(state), state)
+    (group,) = grouped(Listing(wanted).chosen_from(whole.trials, state, None, 0.0), state)
+    assert len(group.listed) == 1 and len(group.dimmed) == 5
+    assert group.trials == whole.trials
+    assert (group.mean, group.spread, group.complete) == (0.5, 0.5, False)
+
+
 def test_what_is_chosen_stays_listed_until_the_filter_changes() -> None:
     listing = Listing(Filter(words="acting"))
     assert names(listing, state_of(), "acting") == ["acting"]
@@ -59,7 +65,7 @@ def test_a_bar_of_the_histogram_lists_its_trials_though_they_are_over() -> None:
     state = state_of()
     listing = Listing(Filter(rewards=RewardRange("1.0", 0.5, 2.0)))
     assert names(listing, state) == ["solved"]
-    assert listing.earlier
+    assert not listing.earlier
     assert sorted(trial.reward or 0.0 for trial in rewarded(state)) == sorted(state.rewards)
     assert listing.filter.in_words == "reward 1.0"
 

@@ -18,12 +18,11 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialTakenOver,
 )
-from tbtui.view.fold import Fold
 from tbtui.view.times import Outlook
-from tbtui.view.waiting import needs, waiting_for
+from tbtui.view.waiting import needs, news_of, waiting_for
 from tests.events import run_started, trial_queued
 
-from .story import entries, finished
+from .story import finished, outlook
 
 
 def batch(trials: int, places: int = 16, step: int = 1) -> Iterator[AnyEvent]:
@@ -38,12 +37,6 @@ def batch(trials: int, places: int = 16, step: int = 1) -> Iterator[AnyEvent]:
             yield TrialPhaseChanged(trial=f"{step}-{number}", phase=TrialPhase.ACTING)
 
 
-def outlook(*events: AnyEvent) -> Outlook:
-    fold = Fold()
-    fold.apply_all(entries(list(events)))
-    return Outlook(fold.state, fold.state.time)
-
-
 def told(look: Outlook) -> list[str]:
     return [need.text for need in needs(look)]
 
@@ -51,27 +44,26 @@ def told(look: Outlook) -> list[str]:
 def test_a_frozen_trial_that_all_others_have_left_alone_needs_somebody() -> None:
     frozen = TrialPaused(trial="1-0", frozen=True)
     begun = [*batch(3), frozen, finished("1-1", 1.0)]
-    assert told(outlook(*begun)) == []
-    look = outlook(*begun, finished("1-2", 0.0))
+    assert told(outlook([*begun])) == []
+    look = outlook([*begun, finished("1-2", 0.0)])
     assert told(look) == ["copy-01/0 holds the step up, frozen"]
     assert needs(look)[0].calls
     assert waiting_for(look) == "copy-01/0, frozen"
-    assert told(outlook(*begun, finished("1-2", 0.0), TrialResumed(trial="1-0"))) == []
+    assert told(outlook([*begun, finished("1-2", 0.0), TrialResumed(trial="1-0")])) == []
 
 
 def test_what_is_queued_behind_a_paused_trial_can_start_or_not() -> None:
     paused = TrialPaused(trial="1-0", frozen=False)
-    free = outlook(*batch(3, places=2), paused, finished("1-1", 1.0))
+    free = outlook([*batch(3, places=2), paused, finished("1-1", 1.0)])
     assert told(free) == []
     assert waiting_for(free) == "a trial to start"
-    full = outlook(*batch(3, places=1), paused)
+    full = outlook([*batch(3, places=1), paused])
     assert told(full) == ["copy-01/0 holds the step up, paused"]
 
 
 def test_who_types_in_a_trial_needs_no_bell() -> None:
-    look = outlook(
-        *batch(1), TrialPaused(trial="1-0", frozen=False), TrialTakenOver(trial="1-0", actor="ann")
-    )
+    typing = TrialTakenOver(trial="1-0", actor="ann")
+    look = outlook([*batch(1), TrialPaused(trial="1-0", frozen=False), typing])
     assert [(need.text, need.calls) for need in needs(look)] == [("ann types in copy-01/0", False)]
     assert waiting_for(look) == "ann to give copy-01/0 back"
 
@@ -104,17 +96,17 @@ def test_a_batch_in_which_all_trials_fail_says_why(
     events = [
         finished(f"1-{number}", reward, outcome) for number, (outcome, reward) in enumerate(ends)
     ]
-    look = outlook(*batch(10), *events)
+    look = outlook([*batch(10), *events])
     assert told(look) == ([words] if words else [])
 
 
 def test_all_failing_is_said_until_a_later_batch_says_otherwise_and_is_news_once() -> None:
     failed = [finished(f"1-{number}", 0.0, Outcome.FAILED) for number in range(4)]
     first = [*batch(4), *failed]
-    begun = outlook(*first, *batch(4, step=2), finished("2-0", 0.0, Outcome.FAILED))
+    begun = outlook([*first, *batch(4, step=2), finished("2-0", 0.0, Outcome.FAILED)])
     assert told(begun) == ["all 4 trials of step 1 failed"]
     again = [finished(f"2-{number}", 0.0, Outcome.FAILED) for number in range(4)]
-    later = outlook(*first, *batch(4, step=2), *again)
+    later = outlook([*first, *batch(4, step=2), *again])
     assert told(later) == ["all 4 trials of step 2 failed"]
-    assert needs(later)[0].news == needs(begun)[0].news
-    assert told(outlook(*first, *batch(4, step=2), finished("2-0", 1.0))) == []
+    assert news_of(needs(later)[0]) == news_of(needs(begun)[0])
+    assert told(outlook([*first, *batch(4, step=2), finished("2-0", 1.0)])) == []

@@ -6,13 +6,11 @@ from typing import Any
 
 import msgspec
 
+from tbtui.findings import Rule
 from tbtui.journal.events import (
     AlarmRaised,
     AnyEvent,
-    Estimate,
-    EvalFinished,
     GroupAdded,
-    GroupScored,
     Outcome,
     RunContinued,
     RunFinished,
@@ -27,18 +25,10 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.figures import planned_steps
 from tbtui.view.current import active_seconds, attempts, awaited, current_trials
-from tbtui.view.fold import Fold
-from tbtui.view.state import RunState
 from tbtui.view.times import Outlook, step_wait
-from tests.events import run_continued
+from tests.events import group_scored, run_continued
 
-from .story import entries, finished, queued, started
-
-
-def folded(events: list[AnyEvent]) -> RunState:
-    fold = Fold()
-    fold.apply_all(entries(events))
-    return fold.state
+from .story import finished, folded, queued, started
 
 
 def sampled_ahead() -> list[AnyEvent]:
@@ -57,14 +47,12 @@ def sampled_ahead() -> list[AnyEvent]:
 
 
 def test_trials_and_groups_are_counted_in_their_own_step() -> None:
-    score = GroupScored(
-        step=1, group="g1", task="copy-01", disposition="constant", baseline=0.0, trials={}
-    )
+    score = group_scored("g1", {}, disposition="constant", baseline=0.0)
     done = StepFinished(step=1, weights_version=1, metrics={"async/staleness_max": 1.0})
-    state = folded([*sampled_ahead(), finished("a2", 0.0), score, done])
+    state = folded(*sampled_ahead(), finished("a2", 0.0), score, done)
     first, second = state.steps
     assert (first.rewards, second.rewards) == ([0.0, 0.0], [1.0])
-    assert (first.constant_groups, second.constant_groups) == (1, 0)
+    assert (first.signals, second.signals) == ({"g1": 0.0}, {})
     assert first.finished_at is not None
     assert second.finished_at is None
     assert state.open_steps() == [second]
@@ -72,7 +60,7 @@ def test_trials_and_groups_are_counted_in_their_own_step() -> None:
 
 
 def test_the_run_waits_for_the_step_that_is_trained_next() -> None:
-    state = folded(sampled_ahead())
+    state = folded(*sampled_ahead())
     assert awaited(state) == (1, "train")
     # b2 runs longer, but nothing waits for it yet.
     assert [trial.trial for trial in Outlook(state, state.time + 5).holding_up] == ["a2", "b2"]
@@ -83,16 +71,16 @@ def test_the_run_waits_for_the_step_that_is_trained_next() -> None:
 
 def test_an_evaluation_is_waited_for_while_the_next_steps_are_sampled() -> None:
     evaluating = RunPhaseChanged(phase=RunPhase.EVALUATING, step=0)
-    state = folded([*sampled_ahead(), evaluating, queued("e1", "move-07", "e", 0)])
+    state = folded(*sampled_ahead(), evaluating, queued("e1", "move-07", "e", 0))
     assert awaited(state) == (0, "eval")
     assert Outlook(state, state.time).holding_up[0].trial == "e1"
 
 
 def test_every_step_under_way_stays_in_the_grid_whole() -> None:
-    state = folded(sampled_ahead())
+    state = folded(*sampled_ahead())
     assert [trial.trial for trial in current_trials(state)] == ["a1", "a2", "b1", "b2"]
     trained = StepFinished(step=1, weights_version=1, metrics={})
-    state = folded([*sampled_ahead(), finished("a2", 0.0), trained])
+    state = folded(*sampled_ahead(), finished("a2", 0.0), trained)
     assert [trial.trial for trial in current_trials(state)] == ["b1", "b2"]
 
 
@@ -119,7 +107,7 @@ def resumed() -> list[AnyEvent]:
 
 
 def test_a_resumed_run_goes_on() -> None:
-    state = folded(resumed())
+    state = folded(*resumed())
     assert (state.status, state.finished_at) == (None, None)
     assert state.phase is RunPhase.STARTING
     assert state.workers == {}
@@ -129,7 +117,7 @@ def test_a_resumed_run_goes_on() -> None:
 
 
 def test_a_trial_that_was_cut_off_has_its_place_taken_by_the_next_attempt() -> None:
-    state = folded(resumed())
+    state = folded(*resumed())
     shown = [trial.trial for trial in current_trials(state)]
     assert "a2-a2" in shown
     assert "a2" not in shown
@@ -142,7 +130,7 @@ def test_a_trial_that_was_cut_off_has_its_place_taken_by_the_next_attempt() -> N
 
 def test_an_added_group_belongs_to_its_step() -> None:
     added = GroupAdded(step=1, group="g9", task="copy-01", replaces="g1")
-    state = folded([*sampled_ahead(), added, queued("c1", group="g9")])
+    state = folded(*sampled_ahead(), added, queued("c1", group="g9"))
     assert state.steps[0].groups == ["g1", "g9"]
     assert state.groups["g9"].replaces == "g1"
     assert state.groups["g9"].trials == ["c1"]
@@ -150,28 +138,12 @@ def test_an_added_group_belongs_to_its_step() -> None:
 
 def test_alarms_are_kept_and_noted() -> None:
     alarm = AlarmRaised(
-        alarm="no_signal", step=7, text="nothing for 5 steps", numbers={}, action="pause"
+        alarm=Rule.NO_SIGNAL, step=7, text="nothing for 5 steps", numbers={}, action="pause"
     )
-    state = folded([started(), alarm])
-    (view,) = state.alarms
-    assert (view.words, view.step, state.alarms_raised) == ("no signal", 7, 1)
+    state = folded(started(), alarm)
+    assert (list(state.alarms), state.alarms_raised) == ([alarm], 1)
     assert state.notes[-1].level == "alarm"
     assert state.notes[-1].text == ("no signal at step 7: nothing for 5 steps; the run is paused")
-
-
-def test_the_interval_of_an_evaluation_is_known() -> None:
-    evaluation = EvalFinished(
-        step=4,
-        weights_version=4,
-        temperature=1.0,
-        pass_rate=0.5,
-        scored=8,
-        unscored=0,
-        by_kind={},
-        pass_at={1: Estimate(value=0.5, low=0.2, high=0.8)},
-    )
-    state = folded([started(), evaluation])
-    assert state.evals[-1].pass_at[1].low == 0.2
 
 
 def test_how_many_steps_there_will_be() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from tbtui.journal.events import (
     PhaseSeconds,
-    PolicyMeasured,
     ProcessMeasured,
     ResourcesMeasured,
     RunStarted,
@@ -29,7 +28,7 @@ from tbtui.view import reading as reading_module
 from tbtui.view.fold import Fold
 from tbtui.view.reading import Reading, Snapshots, state_at_end, state_by_kinds
 from tbtui.view.state import RunState
-from tests.events import run_started, trial_finished, trial_queued, turn_sampled
+from tests.events import policy_measured, run_started, trial_finished, trial_queued, turn_sampled
 
 TRIALS = 700
 """More than a state keeps."""
@@ -70,17 +69,7 @@ def _play(writer: JournalWriter, trial: str, step: int, *, paused: bool) -> None
     writer.append(
         turn_sampled(trial, text="said", completion_tokens=4, weights_version=step, seconds=1)
     )
-    writer.append(
-        PolicyMeasured(
-            activity="idle",
-            in_flight=0,
-            running=0,
-            completed=1,
-            sampled_tokens=int(trial[1:]) * 4,
-            p50_sec=None,
-            p95_sec=None,
-        )
-    )
+    writer.append(policy_measured(activity="idle", completed=1, sampled_tokens=int(trial[1:]) * 4))
     process = ProcessMeasured(role="engine", pid=1, rss_mb=1.0, cpu=0.1)
     writer.append(ResourcesMeasured(processes=(process,), engine_lag_ms=1))
     if paused:
@@ -112,9 +101,9 @@ def _same(one: RunState, other: RunState) -> None:
 def test_the_state_at_the_end_is_what_all_events_make_of_it(long_run: JournalReader) -> None:
     state = state_at_end(long_run)
     _same(state, _all_read(long_run, long_run.last_seq()))
-    assert state.trials["t5"].paused
+    assert state.trials["t5"].hold.paused
     assert state.trials["t5"].last_text == "said"
-    assert len(state.trials) == 512
+    assert len(state.trials) == 501, "five whole groups of 100, and what is paused"
 
 
 @pytest.mark.usefixtures("near")

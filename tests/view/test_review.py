@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tbtui.findings import Rule
 from tbtui.journal.events import (
     AnyEvent,
     GroupUnderReview,
@@ -18,17 +19,14 @@ from tbtui.journal.events import (
     TrialScore,
 )
 from tbtui.view.current import siblings
-from tbtui.view.fold import Fold
 from tbtui.view.review import reviewed_groups
 from tbtui.view.state import RunState
 
-from .story import entries, finished, queued, started
+from .story import finished, folded, queued, started
 
 
-def folded(*events: AnyEvent) -> RunState:
-    fold = Fold()
-    fold.apply_all(entries([started(), *events]))
-    return fold.state
+def begun(*events: AnyEvent) -> RunState:
+    return folded(started(), *events)
 
 
 def group(name: str, *scores: tuple[float | None, float | None, int]) -> GroupUnderReview:
@@ -44,7 +42,7 @@ def group(name: str, *scores: tuple[float | None, float | None, int]) -> GroupUn
         disposition="trained" if trained else "constant",
         baseline=0.5,
         trials=trials,
-        suspects={f"{name}-1": (Suspicion(suspect="few_turns", why="one turn"),)},
+        suspects={f"{name}-1": (Suspicion(suspect=Rule.FEW_TURNS, why="one turn"),)},
     )
 
 
@@ -54,7 +52,7 @@ OTHER = group("i", (1.0, 0.5, 100), (0.0, -0.5, 200))
 
 
 def test_shares_are_of_what_the_step_would_train() -> None:
-    state = folded(ReviewOpened(step=1, groups=(MIXED, LEVEL, OTHER), undecided=("g-1",)))
+    state = begun(ReviewOpened(step=1, groups=(MIXED, LEVEL, OTHER), undecided=("g-1",)))
     mixed, level, other = reviewed_groups(state.reviews[1], state)
     assert [each.share for each in mixed.trials] == pytest.approx([1 / 6, 1 / 3, None])
     assert (mixed.share, level.share, other.share) == pytest.approx((0.5, 0.0, 0.5))
@@ -65,7 +63,7 @@ def test_shares_are_of_what_the_step_would_train() -> None:
 
 
 def test_fresh_attempts_run_in_the_places_of_those_they_replace() -> None:
-    state = folded(
+    state = begun(
         StepStarted(step=1, groups={"g": "copy-01"}),
         *(queued(f"g-{number}") for number in (1, 2, 3)),
         *(finished(f"g-{number}", 1.0) for number in (1, 2, 3)),
@@ -82,21 +80,21 @@ def test_fresh_attempts_run_in_the_places_of_those_they_replace() -> None:
 def test_its_time_stands_still_while_the_run_is_paused() -> None:
     # One event a second, from 1001 on.
     opened = ReviewOpened(step=1, groups=(MIXED,), timeout_sec=60)
-    running = folded(opened)
+    running = begun(opened)
     assert running.reviews[1].left(1012.0) == 50.0
-    paused = folded(opened, RunPaused())
+    paused = begun(opened, RunPaused())
     assert paused.reviews[1].left(1500.0) == 59.0
-    resumed = folded(opened, RunPaused(), started(), RunResumed())
+    resumed = begun(opened, RunPaused(), started(), RunResumed())
     assert resumed.reviews[1].left(1005.0) == 59.0
-    assert folded(ReviewOpened(step=1, groups=())).reviews[1].left(1e9) is None
+    assert begun(ReviewOpened(step=1, groups=())).reviews[1].left(1e9) is None
 
 
 def test_a_change_shows_at_once_and_a_closed_review_is_remembered() -> None:
     opened = ReviewOpened(step=1, groups=(MIXED,), undecided=("g-1",))
     changed = ReviewChanged(step=1, groups=(OTHER,))
-    state = folded(opened, changed)
+    state = begun(opened, changed)
     assert (state.reviews[1].groups, state.reviews[1].undecided) == ((OTHER,), ())
-    state = folded(opened, changed, ReviewClosed(step=1, how="accepted", actor="ada"))
+    state = begun(opened, changed, ReviewClosed(step=1, how="accepted", actor="ada"))
     assert not state.reviews
     assert state.review_closed is not None
     assert state.review_closed.ending == "accepted by ada"

@@ -12,17 +12,13 @@ from tbtui.algorithm.advantages import advantages
 from tbtui.algorithm.segments import Call, merge
 from tbtui.algorithm.step import Normalizer
 from tbtui.algorithm.whatif import RecordedTrial, StepSettings, step_effect
-from tbtui.journal.events import GroupScored, StepStarted, TrialScore
-from tbtui.view.fold import Fold
+from tbtui.journal.events import AnyEvent, StepStarted, TrialScore
 from tbtui.view.review import gradient_share, group_share
+from tests.events import group_scored
 
-from .story import entries, queued, started
+from .story import folded, queued, started
 
-GROUPS = {
-    "g1": (1.0, 0.0, 0.5, None, 1.0),
-    "g2": (0.0, 0.0, 1.0),
-    "g3": (1.0, 1.0),
-}
+GROUPS = {"g1": (1.0, 0.0, 0.5, None, 1.0), "g2": (0.0, 0.0, 1.0), "g3": (1.0, 1.0)}
 
 
 def trial(rng: random.Random, reward: float | None) -> RecordedTrial:
@@ -48,7 +44,7 @@ def test_shares_are_those_of_the_loss(normalizer: Normalizer) -> None:
     effect = step_effect(list(groups.values()), results, settings)
 
     run = started()
-    events = [
+    events: list[AnyEvent] = [
         msgspec.structs.replace(run, settings={**run.settings, "loss_normalizer": normalizer}),
         StepStarted(step=1, groups=dict.fromkeys(groups, "copy-01")),
     ]
@@ -64,25 +60,16 @@ def test_shares_are_those_of_the_loss(normalizer: Normalizer) -> None:
                 tokens=sum(each.action_tokens for each in segments),
                 segments=sum(each.action_tokens > 0 for each in segments),
             )
-        events.append(
-            GroupScored(
-                step=1,
-                group=name,
-                task="copy-01",
-                disposition=result.disposition,
-                baseline=result.baseline,
-                trials=scores,
-            )
-        )
-    fold = Fold()
-    fold.apply_all(entries(events))
+        figures = {"disposition": result.disposition, "baseline": result.baseline}
+        events.append(group_scored(name, scores, **figures))
+    state = folded(*events)
 
     for (name, members), effects in zip(groups.items(), effect.groups, strict=True):
         for number in range(len(members)):
-            shown = gradient_share(fold.state.trials[f"{name}-{number}"], fold.state)
+            shown = gradient_share(state.trials[f"{name}-{number}"], state)
             if members[number].reward is None:
                 assert shown is None
             else:
                 assert shown == pytest.approx(effects[number].share, abs=1e-5)
         whole = sum(each.share for each in effects)
-        assert group_share(name, fold.state) == pytest.approx(whole, abs=1e-5)
+        assert group_share(name, state) == pytest.approx(whole, abs=1e-5)

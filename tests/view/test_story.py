@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbtui.journal.events import AgentCommand, PhaseSeconds, TrialFinished
+from tbtui.journal.events import AgentCommand, TrialFinished
 from tbtui.outcomes import Outcome
-from tbtui.view.story import LONGEST, Story, tell
+from tbtui.view.story import LONGEST, Story, screen_error, tell, verifier_failure
 from tbtui.view.transcript import PERSON, Transcript, TurnView
+from tests.events import trial_finished
 
 
 def turn(number: int, *keys: str, saw: str = "", **more: object) -> TurnView:
@@ -25,15 +27,8 @@ def ended(
     verdict: float | None = 0.0,
     reason: str = "the verifier said 0",
 ) -> TrialFinished:
-    return TrialFinished(
-        trial="t",
-        outcome=outcome,
-        reason=reason,
-        verdict=verdict,
-        reward=verdict,
-        turns=2,
-        seconds=PhaseSeconds(),
-        verifier_output=output,
+    return trial_finished(
+        "t", verdict, outcome=outcome, reason=reason, turns=2, verifier_output=output
     )
 
 
@@ -99,8 +94,8 @@ def test_answers_that_cannot_be_read_and_people_who_typed() -> None:
 
 def test_a_programs_answers_are_counted_where_it_calls_no_tool() -> None:
     said = TurnView(1, 1.0, text="I will.")
-    assert story(said, end=ended()).line == "1 answer, no tool call; the verifier said 0"
-    assert story(said, TurnView(2, 2.0, text="Done.")).line == "2 answers, no tool call"
+    assert story(said, end=ended()).line == "turn 1 answered, nothing run; the verifier said 0"
+    assert story(said, TurnView(2, 2.0, text="Done.")).line == "turns 1 to 2 answered, nothing run"
 
 
 def test_limits_say_where_and_what_the_verifier_missed() -> None:
@@ -109,6 +104,9 @@ def test_limits_say_where_and_what_the_verifier_missed() -> None:
     assert told.line == "read big.log; context full in turn 2; verifier: missing out.json"
     lost = ended(Outcome.SANDBOX_LOST, verdict=None, reason="the box is gone")
     assert story(end=lost).line == "sandbox lost: the box is gone"
+    lost = ended(Outcome.SANDBOX_LOST, verdict=None, reason=f"/{'a/' * 90}b: the disk is full")
+    assert story(end=lost).line.startswith("sandbox lost: /a/")
+    assert story(end=lost).line.endswith("/b: the disk is full")
 
 
 def test_in_a_narrow_place_why_it_ended_stays() -> None:
@@ -134,11 +132,7 @@ _turns = st.builds(
     st.sampled_from(["turn", PERSON, "summary"]),
 )
 _ends = st.none() | st.builds(
-    ended,
-    st.sampled_from(Outcome),
-    _texts,
-    st.none() | st.floats(0, 1),
-    _texts,
+    ended, st.sampled_from(Outcome), _texts, st.none() | st.floats(0, 1), _texts
 )
 
 
@@ -157,3 +151,100 @@ def test_every_trial_has_a_story_of_one_line(
 def test_a_very_long_trial_is_told_by_its_ends() -> None:
     turns = [turn(n, f"touch f{n}\n") for n in range(1, 3000)]
     assert "f1," in story(*turns).line
+
+
+# The line that says what went wrong, in what terminals and verifiers write
+
+
+_PYTEST = """\
+============================= test session starts ==============================
+collected 3 items
+
+../tests/test_outputs.py .F.                                             [100%]
+
+=================================== FAILURES ===================================
+_________________________________ test_out_file ________________________________
+
+    def test_out_file():
+>       assert Path("/app/out.json").exists(), "missing out.json"
+E       AssertionError: missing out.json
+E       assert False
+
+../tests/test_outputs.py:9: AssertionError
+=========================== short test summary info ============================
+PASSED ../tests/test_outputs.py::test_other
+FAILED ../tests/test_outputs.py::test_out_file - AssertionError: missing out.json
+========================= 1 failed, 2 passed in 0.05s ==========================
+"""
+
+
+_UNITTEST = """\
+F.
+======================================================================
+FAIL: test_sum (test_all.Sums)
+----------------------------------------------------------------------
+Traceback (most recent call last):
+  File "test_all.py", line 5, in test_sum
+    self.assertEqual(3, total)
+AssertionError: 3 != 4
+
+Ran 2 tests in 0.001s
+
+FAILED (failures=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (_PYTEST, "out file: missing out.json"),
+        ("FAILED tests/test_outputs.py::test_x[a-b]\n", "x[a-b]"),
+        (_UNITTEST, "sum: 3 != 4"),
+        ("ok 1 - starts\nnot ok 2 - writes out.json\n", "writes out.json"),
+        ("checking\nFAIL: out.md should not be there\n", "out.md should not be there"),
+        ("[FAIL] port 80 is closed\n", "port 80 is closed"),
+        ("  ✓ builds\n  ✗ serves index.html\n", "serves index.html"),
+        ("--- FAIL: TestParse (0.00s)\n    parse_test.go:8: got 3\n", "TestParse"),
+        ("Traceback (most recent call last):\n  File 'x'\nKeyError: 'rows'\n", "KeyError: 'rows'"),
+        ("reading\nexpected 12 rows, found 7\ndone\n", "expected 12 rows, found 7"),
+        ("all done\n0 failed\n", "0 failed"),
+        ("-notes.md\n+notes.m\n", "+notes.m"),
+        ("", ""),
+        ("\n \n", ""),
+    ],
+)
+def test_a_verifiers_first_failure_is_found(output: str, said: str) -> None:
+    assert verifier_failure(output) == said
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("root@box:/app# gc x.c\nbash: gc: command not found\n", "gc: command not found"),
+        (
+            "$ python a.py\nTraceback (most recent call last):\nValueError: no rows\n",
+            "ValueError: no rows",
+        ),
+        ("main.c:3:5: error: expected ';'\n", "main.c:3:5: error: expected ';'"),
+        ("E: Unable to locate package foo\n", "E: Unable to locate package foo"),
+        ("make: *** [all] Error 1\n", "make: *** [all] Error 1"),
+        ("=== 2 failed, 3 passed in 0.2s ===\n", "=== 2 failed, 3 passed in 0.2s ==="),
+        ("root@box:/app# ls\nerrors.txt\n", ""),
+    ],
+)
+def test_the_first_error_on_a_screen_is_found(output: str, said: str) -> None:
+    assert screen_error(output) == said
+
+
+def test_what_was_typed_is_no_error_nor_is_what_a_file_says() -> None:
+    echo = "root@box:/app# grep 'No such file' app.log\n"
+    assert screen_error(echo, ["grep 'No such file' app.log\n"]) == ""
+    log = "ERROR: the disk is gone\ncat: b.log: No such file or directory\n"
+    assert screen_error(log) == "ERROR: the disk is gone"
+    assert screen_error(log, only_shell=True) == "cat: b.log: No such file or directory"
+
+
+@given(st.text(), st.lists(st.text(), max_size=3), st.booleans())
+def test_any_output_is_read(output: str, typed: list[str], shell: bool) -> None:
+    assert "\n" not in screen_error(output, typed, only_shell=shell)
+    verifier_failure(output)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tbtui.journal.events import AnyEvent, EvalFinished, Outcome, PhaseSeconds, TaskRecord
+from tbtui.journal.events import AnyEvent, PhaseSeconds, TaskRecord
 from tbtui.view.fold import Fold
 from tbtui.view.listing import Filter, Listing
 from tbtui.view.state import RunState
 from tbtui.view.tasks import TreeOrder, task_tree
 from tbtui.vocabulary import Purpose
-from tests.events import run_started, trial_finished, trial_queued
+from tests.events import eval_finished, run_started, trial_finished, trial_queued
 
-from .story import entries
+from .story import entries, folded
 
 TASKS: dict[str, tuple[str, str, Purpose]] = {
     "copy-1": ("files", "copy", "train"),
@@ -27,13 +27,7 @@ def trial(task: str, reward: float | None, seconds: float) -> list[AnyEvent]:
     name = f"{task}-{reward}-{seconds}"
     return [
         trial_queued(name, label=f"{task}/1", task=task, group="g", step=1),
-        trial_finished(
-            name,
-            outcome=Outcome.SANDBOX_LOST if reward is None else Outcome.FAILED,
-            reward=reward,
-            verdict=reward,
-            seconds=PhaseSeconds(sampling=seconds),
-        ),
+        trial_finished(name, reward, seconds=PhaseSeconds(sampling=seconds)),
     ]
 
 
@@ -45,38 +39,26 @@ def held_out(task: str) -> list[AnyEvent]:
 
 
 def state(*, datasets: bool = True) -> RunState:
-    fold = Fold()
-    fold.apply_all(
-        entries(
-            [
-                run_started(
-                    run="r",
-                    tasks_dir="/data/both",
-                    tasks=tuple(
-                        TaskRecord(name=name, kind=kind, split=use, dataset=of if datasets else "")
-                        for name, (of, kind, use) in TASKS.items()
-                    ),
-                ),
-                *trial("copy-1", 1.0, 2.0),
-                *trial("copy-1", 0.0, 4.0),
-                *trial("move-1", 1.0, 9.0),
-                *trial("copy-db", 0.0, 1.0),
-                *trial("join-10", None, 1.0),
-                EvalFinished(
-                    step=1,
-                    weights_version=1,
-                    temperature=1.0,
-                    pass_rate=0.75,
-                    scored=2,
-                    unscored=0,
-                    by_kind={"copy": 0.5, "join": 1.0},
-                    by_dataset={"files": 0.5, "tables": 1.0} if datasets else {},
-                    by_task={"copy-9": 0.5, "join-2": 1.0},
-                ),
-            ]
-        )
+    tasks = tuple(
+        TaskRecord(name=name, kind=kind, split=use, dataset=of if datasets else "")
+        for name, (of, kind, use) in TASKS.items()
     )
-    return fold.state
+    return folded(
+        run_started(run="r", tasks_dir="/data/both", tasks=tasks),
+        *trial("copy-1", 1.0, 2.0),
+        *trial("copy-1", 0.0, 4.0),
+        *trial("move-1", 1.0, 9.0),
+        *trial("copy-db", 0.0, 1.0),
+        *trial("join-10", None, 1.0),
+        eval_finished(
+            1,
+            0.75,
+            scored=2,
+            by_kind={"copy": 0.5, "join": 1.0},
+            by_dataset={"files": 0.5, "tables": 1.0} if datasets else {},
+            by_task={"copy-9": 0.5, "join-2": 1.0},
+        ),
+    )
 
 
 def test_what_is_of_two_data_sets_stays_apart() -> None:

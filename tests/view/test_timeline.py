@@ -1,9 +1,11 @@
-"""What the run did when, by step."""
+"""What the run did when, by step; and what the sampler and the trainer did."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+
+import pytest
 
 from tbtui.journal.events import (
     AnyEvent,
@@ -13,15 +15,19 @@ from tbtui.journal.events import (
     RunResumed,
     StepFinished,
     StepStarted,
+    TrialPhase,
+    TrialPhaseChanged,
 )
 from tbtui.view.fold import Fold
+from tbtui.view.lanes import lanes
 from tbtui.view.times import step_times
+from tbtui.vocabulary import PUBLISHING
 from tests.events import run_continued
 
 from .story import entries, finished, one_step_run, queued, started
 
 
-def folded(events: Iterator[AnyEvent]) -> Fold:
+def folded(events: Iterator[AnyEvent] | list[AnyEvent]) -> Fold:
     fold = Fold()
     fold.apply_all(entries(events))
     return fold
@@ -108,3 +114,28 @@ def test_the_time_between_two_processes_is_nobodys() -> None:
     fold.apply(entry)
     assert fold.state.timeline[-2].until == last
     assert fold.state.timeline[-1].since == entry.time
+    fold = folded([*WORK[:4], run_continued()])
+    assert lanes(fold.state.lanes, 1004.0, 1020.0, 4) == ()
+
+
+WORK: list[AnyEvent] = [
+    started(),
+    RunPhaseChanged(phase=RunPhase.SAMPLING, step=0),
+    queued("t1"),
+    TrialPhaseChanged(trial="t1", phase=TrialPhase.MODEL),
+    TrialPhaseChanged(trial="t1", phase=TrialPhase.ACTING),
+    RunPhaseChanged(phase=RunPhase.TRAINING, step=0),
+    RunPhaseChanged(phase=RunPhase.TRAINING, step=0, detail=PUBLISHING),
+    RunPhaseChanged(phase=RunPhase.SAMPLING, step=1),
+]
+
+
+def test_idle_is_what_no_work_takes_and_publishing_is_not_training() -> None:
+    # Sampling begins at 1002; 2 s more without an event.
+    sampler, trainer = lanes(folded(WORK).state.lanes, 1002.0, 1010.0, 8)
+    assert sampler.shares == pytest.approx({"sampling": 1 / 8})
+    assert trainer.shares == pytest.approx({"training": 1 / 8, "publishing": 1 / 8})
+    assert (sampler.idle, trainer.idle) == pytest.approx((7 / 8, 6 / 8))
+    assert [cell and cell.work for cell in trainer.cells] == [
+        *[None] * 4, "training", "publishing", None, None
+    ]  # fmt: skip

@@ -7,30 +7,35 @@ import pytest
 
 from tbtui.journal.events import (
     AnyEvent,
-    Outcome,
+    Entry,
     PhaseSeconds,
+    ProcessMeasured,
+    ResourcesMeasured,
     RunPhase,
     RunPhaseChanged,
     StepFinished,
     StepStarted,
-    TrialFinished,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
     TrialResumed,
     TrialRetried,
 )
+from tbtui.view.current import active_seconds
 from tbtui.view.fold import Fold
 from tbtui.view.state import Duration, RunState
-from tbtui.view.times import Outlook, breakdown, in_words, remaining_sec, step_wait, time_left
+from tbtui.view.times import (
+    Outlook,
+    breakdown,
+    in_words,
+    remaining_sec,
+    step_times,
+    step_wait,
+    time_left,
+)
+from tests.events import trial_finished
 
-from .story import entries, finished, queued, started
-
-
-def folded(events: list[AnyEvent]) -> RunState:
-    fold = Fold()
-    fold.apply_all(entries(events))
-    return fold.state
+from .story import entries, finished, folded, queued, started
 
 
 def phase(trial: str, name: TrialPhase, detail: str = "") -> TrialPhaseChanged:
@@ -51,38 +56,24 @@ LIFE: list[AnyEvent] = [
 
 
 def test_a_live_trials_time_is_told_from_its_changes_of_phase() -> None:
-    state = folded(LIFE)
-    assert breakdown(state.trials["t1"], state.time + 3) == {
-        "queue": 1,
-        "build": 1,
-        "setup": 1,
-        "sampling": 4,
-        "commands": 1,
-        "paused": 2,
-    }
+    state = folded(*LIFE)
+    spent = {"queue": 1, "build": 1, "setup": 1, "sampling": 4, "commands": 1, "paused": 2}
+    assert breakdown(state.trials["t1"], state.time + 3) == spent
 
 
 def test_a_finished_trials_time_is_what_was_measured() -> None:
     measured = PhaseSeconds(queue=1, build=2, sampling=3, teardown=0.5)
-    end = TrialFinished(
-        trial="t1",
-        outcome=Outcome.SOLVED,
-        reason="",
-        verdict=1.0,
-        reward=1.0,
-        turns=2,
-        seconds=measured,
-    )
-    trial = folded([*LIFE, end]).trials["t1"]
+    end = trial_finished("t1", 1.0, turns=2, seconds=measured)
+    trial = folded(*LIFE, end).trials["t1"]
     assert breakdown(trial, 9999.0) == {"queue": 1, "build": 2, "sampling": 3, "teardown": 0.5}
     # A worker that died has measured nothing: then what was seen counts.
     lost = msgspec.structs.replace(end, seconds=PhaseSeconds())
-    trial = folded([*LIFE, lost]).trials["t1"]
+    trial = folded(*LIFE, lost).trials["t1"]
     assert breakdown(trial, 9999.0)["paused"] == 2
 
 
 def running(turn: int = 1, budget: float = 60.0) -> RunState:
-    state = folded([queued("t1"), phase("t1", TrialPhase.ACTING)])
+    state = folded(queued("t1"), phase("t1", TrialPhase.ACTING))
     trial = state.trials["t1"]
     trial.turn, trial.budget_sec = turn, budget
     return state
@@ -115,27 +106,46 @@ def test_an_estimate_comes_from_the_task_then_from_all_within_the_budget() -> No
 
 def test_only_trials_that_ended_by_themselves_say_how_long_trials_take() -> None:
     state = folded(
-        [
-            *(queued("t1"), phase("t1", TrialPhase.ACTING), finished("t1", None)),
-            *(queued("t2"), phase("t2", TrialPhase.ACTING), finished("t2", 1.0)),
-        ]
+        *(queued("t1"), phase("t1", TrialPhase.ACTING), finished("t1", None)),
+        *(queued("t2"), phase("t2", TrialPhase.ACTING), finished("t2", 1.0)),
     )
-    assert list(state.durations) == [Duration(1, 1.0)]
+    assert list(state.durations) == [Duration(1, finished("t2", 1.0).seconds.active)]
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_was_set_is_nobodys_work(jump: float) -> None:
+    process = ProcessMeasured(role="engine", pid=1, rss_mb=1.0, cpu=0.0)
+    measured = ResourcesMeasured(processes=(process,), engine_lag_ms=0.0)
+    resumed = TrialResumed(trial="stands")
+    events: list[AnyEvent] = [
+        *(started(), RunPhaseChanged(phase=RunPhase.SAMPLING, step=0), measured),
+        *(queued("works"), queued("stands"), queued("waits")),
+        *(phase("works", TrialPhase.ACTING), phase("stands", TrialPhase.ACTING)),
+        *(TrialPaused(trial="stands", frozen=True), measured),
+        *(resumed, phase("works", TrialPhase.MODEL)),
+    ]
+
+    def seconds(jumps: float) -> object:
+        fold = Fold()
+        for entry in entries(events):
+            # The jump takes the place of the second before the event.
+            time = entry.time + (jumps - 1) * (entry.seq > events.index(resumed))
+            fold.apply(Entry(entry.seq, time, entry.event))
+        state, now = fold.state, fold.state.time + 3
+        trials = [
+            (trial.trial, breakdown(trial, now).get("commands"), active_seconds(trial, now))
+            for trial in state.trials.values()
+        ]
+        return trials, [(each.step, each.total) for each in step_times(state.timeline, now, 9)]
+
+    assert seconds(jump) == seconds(0.0)
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        *(
-            (0.3, "~1s"),
-            (4.4, "~4s"),
-            (9.6, "~0:10"),
-            (12, "~0:10"),
-            (38, "~0:40"),
-            (119, "~2:00"),
-            (500, "~8:30"),
-        ),
-        *((1234, "~21:00"), (3600, "~1:00h"), (7500, "~2:05h")),
+        *((0.3, "~1s"), (4.4, "~4s"), (9.6, "~0:10"), (12, "~0:10"), (38, "~0:40")),
+        *((119, "~2:00"), (500, "~8:30"), (1234, "~21:00"), (3600, "~1:00h"), (7500, "~2:05h")),
     ],
 )
 def test_estimates_are_round(seconds: float, text: str) -> None:
@@ -144,12 +154,10 @@ def test_estimates_are_round(seconds: float, text: str) -> None:
 
 def test_who_is_expected_last_is_waited_for() -> None:
     state = folded(
-        [
-            *(queued("a"), phase("a", TrialPhase.ACTING)),
-            *(queued("b"), phase("b", TrialPhase.ACTING)),
-            *(queued("c"), phase("c", TrialPhase.ACTING), TrialPaused(trial="c")),
-            queued("d"),
-        ]
+        *(queued("a"), phase("a", TrialPhase.ACTING)),
+        *(queued("b"), phase("b", TrialPhase.ACTING)),
+        *(queued("c"), phase("c", TrialPhase.ACTING), TrialPaused(trial="c")),
+        queued("d"),
     )
     # Nothing is known: the oldest.
     assert [t.trial for t in Outlook(state, state.time).holding_up] == ["a", "b", "d"]
@@ -174,7 +182,7 @@ def test_a_step_waits_for_its_last_trial_and_that_ones_earlier_attempts() -> Non
         queued("t1b"),
         phase("t1b", TrialPhase.MODEL),
     ]
-    state = folded(step)
+    state = folded(*step)
     wait = step_wait(Outlook(state, state.time + 5))
     assert wait is not None
     assert (wait.step, wait.live) == (1, True)
@@ -183,7 +191,7 @@ def test_a_step_waits_for_its_last_trial_and_that_ones_earlier_attempts() -> Non
     over = StepFinished(
         step=1, weights_version=1, metrics={"time/wait/sampling": 3.0, "time/wait/queue": 1.0}
     )
-    wait = step_wait(Outlook(folded([*step, finished("t1b", 1.0), over]), 0.0))
+    wait = step_wait(Outlook(folded(*step, finished("t1b", 1.0), over), 0.0))
     assert wait is not None
     assert not wait.live
     assert wait.shares == {"queue": 0.25, "sampling": 0.75}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.wheels.filling import Filling, find_uv
-from tbtui.wheels.requests import Asked
+from tbtui.wheels.requests import PackageRequests
 
 # A stand-in for pytest with one program: it runs the file it is given, and fails as that does.
 CHECKER = {
@@ -98,7 +98,9 @@ def use_index(index: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
         monkeypatch.setenv(name, value)
 
 
-async def fill(root: Path, asked: Asked, *given: str, skip: tuple[str, ...] = ()) -> Filling:
+async def fill(
+    root: Path, asked: PackageRequests, *given: str, skip: tuple[str, ...] = ()
+) -> Filling:
     """A finished fill; its `result` is what came of it."""
     filling = Filling(root, find_uv(), lambda progress: None, skip=skip)
     await filling.fill(asked, given)

@@ -10,6 +10,9 @@ from typer.testing import CliRunner, Result
 
 from tbtui.cli import app
 from tbtui.wheels.cache import open_cache
+from tests.catalog.task_writer import Files, write_task
+
+pytestmark = pytest.mark.uid
 
 
 def _prefetch(*arguments: str) -> Result:
@@ -18,40 +21,28 @@ def _prefetch(*arguments: str) -> Result:
 
 def _tasks(directory: Path, **tests: str) -> Path:
     for name, test in tests.items():
-        for file, text in (
-            ("task.toml", 'version = "1.0"\n'),
-            ("instruction.md", "Do.\n"),
-            ("environment/Dockerfile", "FROM debian:12\nWORKDIR /app\n"),
-            ("tests/test.sh", f"#!/bin/bash\n{test}\n"),
-        ):
-            path = directory / "tasks" / name / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        files: Files = {"tests/test.sh": f"#!/bin/bash\n{test}\n"}
+        write_task(directory / "tasks", name, files=files)
     return directory / "tasks"
 
 
 @pytest.mark.slow
-def test_all_is_had_then_nothing_is_left_to_fetch(root: Path, tmp_path: Path) -> None:
-    tasks = _tasks(tmp_path, one="uvx checker==1.0 x", two="pip install checker==2.0")
-    first = _prefetch(str(tasks))
-    assert first.exit_code == 0, first.output
-    assert "2 tasks ask for 2 sets of packages" in first.output
+def test_all_is_had_then_nothing_is_left_to_fetch(filled: Path, tmp_path: Path) -> None:
+    asks = {"one": "uvx checker==1.0 x", "two": "pip install checker==2.0"}
+    first = _prefetch(str(_tasks(tmp_path, **asks, three="pip install no-such-xyz")))
+    assert first.exit_code == 1, first.output
+    assert "3 sets of packages for 3 tasks" in first.output
     assert "downloaded" in first.output
-    cache = open_cache()
-    assert cache is not None
-    assert f"{len(cache.wheels)} wheels fetched; {len(cache.wheels)} in all" in first.output
-    again = _prefetch(str(tasks))
-    assert again.exit_code == 0, again.output
-    assert f"0 wheels fetched; {len(cache.wheels)} in all" in again.output
-
-
-def test_what_could_not_be_had_is_said_and_is_status_1(root: Path, tmp_path: Path) -> None:
-    result = _prefetch(str(_tasks(tmp_path, one="pip install no-such-xyz", two="uvx checker x")))
-    assert result.exit_code == 1, result.output
-    said = [line for line in result.output.splitlines() if line.startswith("not had: ")]
+    said = [line for line in first.output.splitlines() if line.startswith("not had: ")]
     assert len(said) == 1
     assert "no-such-xyz" in said[0]
-    assert "1 could not be had" in result.output
+    assert "1 could not be had" in first.output
+    cache = open_cache()
+    assert cache is not None
+    assert f"1 wheels fetched; {len(cache.wheels)} in all" in first.output
+    again = _prefetch(str(_tasks(tmp_path / "again", **asks)))
+    assert again.exit_code == 0, again.output
+    assert f"0 wheels fetched; {len(cache.wheels)} in all" in again.output
 
 
 def test_a_dry_run_fetches_nothing(root: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.dockerfile import parse_dockerfile
-from tbtui.wheels.requests import Asked, Request, image_python, read_task
+from tbtui.wheels.requests import PackageRequests, Request, image_python, read_task
 from tbtui.wheels.shell import commands
 
 TERMINAL_BENCH = """\
@@ -26,7 +26,7 @@ if [ $? -eq 0 ]; then echo 1 > /logs/verifier/reward.txt; fi
 THEIRS = ("pytest", "pytest-json-ctrf==0.3.5", "pytest==8.4.1")
 
 
-def _read(tmp_path: Path, **files: str) -> Asked:
+def _read(tmp_path: Path, **files: str) -> PackageRequests:
     for name, text in files.items():
         path = tmp_path / "task" / name.replace("__", "/").replace("_dot_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def _read(tmp_path: Path, **files: str) -> Asked:
     return read_task(tmp_path / "task")
 
 
-def _of_script(tmp_path: Path, script: str, image: str = "debian:12") -> Asked:
+def _of_script(tmp_path: Path, script: str, image: str = "debian:12") -> PackageRequests:
     return _read(tmp_path, environment__Dockerfile=f"FROM {image}\n", tests__test_dot_sh=script)
 
 

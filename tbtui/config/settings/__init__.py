@@ -2,9 +2,8 @@
 be done with it.
 
 The command line's help, validation, `--print-config`, a run's `config.toml`, the guide's table,
-what a resumed or a live run may change, and what Prime-RL is given are read from these
-declarations. msgspec and not pydantic: it takes a tenth of the time to import, and this comes
-before the app's first frame.
+and what a resumed or a live run may change are read from these declarations. msgspec and not
+pydantic: it takes a tenth of the time to import, and this comes before the app's first frame.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from tbtui.config.settings.about import About, Fixed, Live, SettingGroup, SettingMapping, Trust
+from tbtui.config.settings.about import About, Fixed, Live, SettingGroup, Trust
 from tbtui.config.settings.output import AlarmAction, Output
 from tbtui.config.settings.tasks import MAX_STEPS
 from tbtui.outcomes import OutcomeAction
@@ -32,7 +31,6 @@ __all__ = [
     "Normalizer",
     "OutcomeAction",
     "RunConfig",
-    "SettingMapping",
     "Trust",
 ]
 
@@ -43,11 +41,6 @@ class RunConfig(Output, frozen=True, kw_only=True):
 
     given: frozenset[str] = frozenset()
     """Names of the settings that were given, not left at their default; no setting itself."""
-
-    @property
-    def advantage_method(self) -> Advantage:
-        """The advantage in force: `normalize_advantages_by_std` means `std`."""
-        return "std" if self.normalize_advantages_by_std else self.advantage
 
     @property
     def step_limit(self) -> int | None:

@@ -6,7 +6,7 @@ They are msgspec structs because a dataclass takes forty times as long to define
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -51,45 +51,6 @@ class Live(msgspec.Struct, frozen=True):
 
     effect: str
     """From when on a change is felt."""
-
-
-class SettingMapping(msgspec.Struct, frozen=True):
-    """A setting's keys in Prime-RL's TOML, or why it has none. Every setting has one.
-
-    Keys and their meanings are those of Prime-RL at commit 559b447 (August 2026).
-    """
-
-    keys: tuple[str, ...] = ()
-    """Dotted names of the keys that carry it; `[]` marks a list of tables. What is in a source of
-    training is in the source of evaluation too."""
-    why_not: str = ""
-    """Why a setting without keys has none, and what to do; the end of a line."""
-    level: Literal["error", "warning"] = "error"
-    anyway: tuple[Any, ...] = ()
-    """Values, as JSON has them, that Prime-RL fulfils by itself."""
-    ours: bool = False
-    """Only tbtui needs it, to launch and to watch."""
-
-
-OURS = SettingMapping(ours=True)
-SOURCE = "orchestrator.train.source[]."
-TASKSET = f"{SOURCE}env.taskset."
-HARNESS = f"{SOURCE}env.agent.harness."
-
-
-def mapped(*keys: str) -> SettingMapping:
-    """These keys of Prime-RL's carry it."""
-    return SettingMapping(keys)
-
-
-def refused(why_not: str, *anyway: Any) -> SettingMapping:
-    """An error under Prime-RL, which lacks the setting, unless the value is one of `anyway`."""
-    return SettingMapping((), f"{why_not}; leave it out", "error", anyway)
-
-
-def remarked(why_not: str, *anyway: Any) -> SettingMapping:
-    """Prime-RL isn't given it: a warning, unless the value is one of `anyway`."""
-    return SettingMapping((), why_not, "warning", anyway)
 
 
 class SettingGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from tbtui.config.settings.about import About, Fixed, Live, remarked
+from tbtui.config.settings.about import About, Fixed, Live
 from tbtui.config.settings.trials import Stragglers
 
 
@@ -26,7 +26,6 @@ class Forks(Stragglers, frozen=True, kw_only=True):
             "off: forks of short trials type faster than copies are worth",
         ),
         Live("holds for trials that start from now on"),
-        remarked("trials in its environment servers keep no snapshots", "off"),
     ] = "off"
     snapshot_mb: Annotated[
         int,
@@ -37,7 +36,6 @@ class Forks(Stragglers, frozen=True, kw_only=True):
             ge=1,
         ),
         Live("holds for trials that start from now on"),
-        remarked("trials in its environment servers keep no snapshots", 256),
     ] = 256
     keep_snapshots: Annotated[
         bool,
@@ -45,7 +43,6 @@ class Forks(Stragglers, frozen=True, kw_only=True):
             "Keep snapshots when the run has ended",
             "off: what agents wrote is large; later forks type the recorded keys again",
         ),
-        remarked("trials in its environment servers keep no snapshots", False),
     ] = False
     fork_from: Annotated[
         str | None,
@@ -56,7 +53,6 @@ class Forks(Stragglers, frozen=True, kw_only=True):
             trust="path",
         ),
         Fixed.EVALUATIONS,
-        remarked("its trials can't begin at a turn of another"),
     ] = None
     fork_go_on: Annotated[
         bool,
@@ -65,5 +61,4 @@ class Forks(Stragglers, frozen=True, kw_only=True):
             "off: what was reached then is not the state that was asked for",
         ),
         Fixed.EVALUATIONS,
-        remarked("its trials can't begin at a turn of another", False),
     ] = False

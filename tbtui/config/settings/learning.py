@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from tbtui.config.settings.about import About, Fixed, Live, mapped, refused, remarked
+from tbtui.config.settings.about import About, Fixed, Live
 from tbtui.config.settings.tasks import Order
-from tbtui.vocabulary import Advantage, GroupFrom, LossName, Normalizer, Schedule
-
-OWN_GROUPS = "Prime-RL fills its groups by rules of its own"
-_OWN_LOSS = "Prime-RL has a loss of its own (masked by DPPO, with a KL term: [trainer.loss])"
-_OWN_REWARD = "Prime-RL trains on the verifier's reward alone"
+from tbtui.vocabulary import Advantage, LossName, Normalizer, Schedule
 
 
 class Learning(Order, frozen=True, kw_only=True):
@@ -27,13 +23,11 @@ class Learning(Order, frozen=True, kw_only=True):
             gt=0,
         ),
         Fixed.LEARNING,
-        mapped("trainer.optim.lr"),
     ] = 2e-4
     lr_schedule: Annotated[
         Schedule,
         About("Decay of the learning rate to the last step", "linear: less noise in the end"),
         Fixed.LEARNING,
-        mapped("trainer.scheduler.type"),
     ] = "linear"
     warmup_steps: Annotated[
         int,
@@ -44,78 +38,31 @@ class Learning(Order, frozen=True, kw_only=True):
             ge=0,
         ),
         Fixed.LEARNING,
-        mapped("trainer.scheduler.warmup_steps"),
     ] = 0
     loss_fn: Annotated[
         LossName,
         About("Policy-gradient loss", "unbiased, and enough while training is on-policy"),
         Fixed.LEARNING,
-        refused(_OWN_LOSS),
     ] = "importance_sampling"
     advantage: Annotated[
         Advantage,
         About(
             "Advantage of a trial: its reward less its group's mean (centred), that in units of"
             " the group's deviation (std) or of the batch's (batch), or less the mean of the"
-            " other trials (leave_one_out: RLOO); turn_value gives each turn its own part of that,"
-            " measured by forks",
+            " other trials (leave_one_out: RLOO)",
             "centred: no bias towards tasks that are nearly solved or nearly hopeless",
         ),
         Fixed.LEARNING,
-        refused("Prime-RL measures a reward against its group's mean, undivided", "centred"),
     ] = "centred"
-    value_rollouts_per_step: Annotated[
-        int,
-        About(
-            "With advantage=turn_value: forks that measure turns in a step, shared out"
-            " evenly among its groups; the last trial that is valued may take more",
-            "as many as two of the default steps' trials",
-            ge=1,
-        ),
-        Fixed.LEARNING,
-        remarked("its trials can't begin at a turn of another", 64),
-    ] = 64
-    value_rollouts_per_turn: Annotated[
-        int,
-        About(
-            "With advantage=turn_value: forks of each turn that is valued",
-            "few: the gradient is unbiased with any number, and more trials are valued",
-            ge=1,
-        ),
-        Fixed.LEARNING,
-        remarked("its trials can't begin at a turn of another", 4),
-    ] = 4
-    group_from: Annotated[
-        GroupFrom,
-        About(
-            "Where a step's groups begin: at the start of a task alone, or some, besides, at a turn"
-            " of a trial of the step, whose siblings share what came before (fork)",
-            "task: every rollout is spent on whole trials",
-        ),
-        Fixed.LEARNING,
-        refused("its trials can't begin at a turn of another", "task"),
-    ] = "task"
-    fork_groups_per_step: Annotated[
-        int,
-        About(
-            "With group_from=fork: groups of forks in a step, in those of its groups whose rewards"
-            " vary most",
-            "half as many as the default step's groups",
-            ge=1,
-        ),
-        Fixed.LEARNING,
-        remarked("its trials can't begin at a turn of another", 2),
-    ] = 2
     demos: Annotated[
         Literal["off", "collect", "train"],
         About(
             "What people type in trials that they have taken over: kept as demonstrations, which"
             " tbtui demos and the app show for review (collect), and those that were accepted"
             " trained on with each step, by cross-entropy (train)",
-            "collect: nothing is trained that nobody has accepted",
+            "collect: only what a person has accepted is trained on",
         ),
         Live("holds for the next step that is trained"),
-        remarked("its trials can't be taken over", "collect"),
     ] = "collect"
     demo_weight: Annotated[
         float,
@@ -125,7 +72,6 @@ class Learning(Order, frozen=True, kw_only=True):
             gt=0,
         ),
         Live("holds for the next step that is trained"),
-        remarked("it trains on no demonstrations", 1.0),
     ] = 1.0
     train_after_handback: Annotated[
         bool,
@@ -135,7 +81,6 @@ class Learning(Order, frozen=True, kw_only=True):
             "off: a person's part in the verdict is unknown",
         ),
         Fixed.LEARNING,
-        remarked("its trials can't be taken over", False),
     ] = False
     demos_per_step: Annotated[
         int,
@@ -145,17 +90,7 @@ class Learning(Order, frozen=True, kw_only=True):
             ge=1,
         ),
         Live("holds for the next step that is trained"),
-        remarked("it trains on no demonstrations", 16),
     ] = 16
-    normalize_advantages_by_std: Annotated[
-        bool,
-        About(
-            "Divide advantages by their group's standard deviation: the same as advantage=std",
-            "off: it overweights tasks that are nearly solved or nearly hopeless",
-        ),
-        Fixed.LEARNING,
-        refused("Prime-RL doesn't divide advantages by their deviation", False),
-    ] = False
     loss_normalizer: Annotated[
         Normalizer,
         About(
@@ -164,7 +99,6 @@ class Learning(Order, frozen=True, kw_only=True):
             "token: every token weighs the same",
         ),
         Fixed.LEARNING,
-        refused("Prime-RL divides by the tokens of the batch", "token"),
     ] = "token"
     remove_constant_reward_groups: Annotated[
         bool,
@@ -173,7 +107,6 @@ class Learning(Order, frozen=True, kw_only=True):
             "off: a batch with little signal takes a small step",
         ),
         Fixed.LEARNING,
-        mapped("orchestrator.train.filter_zero_advantages"),
     ] = False
     screen_trials: Annotated[
         int,
@@ -185,7 +118,6 @@ class Learning(Order, frozen=True, kw_only=True):
             ge=0,
         ),
         Fixed.BATCHES,
-        refused("Prime-RL begins all trials of a group at once", 0),
     ] = 0
     replace_constant_groups: Annotated[
         int,
@@ -196,11 +128,6 @@ class Learning(Order, frozen=True, kw_only=True):
             ge=0,
         ),
         Fixed.BATCHES,
-        refused(
-            "Prime-RL can sample in place of constant groups only without a limit (a gate of"
-            " [orchestrator.train.source.curriculum])",
-            0,
-        ),
     ] = 0
     kl_penalty_coef: Annotated[
         float,
@@ -212,11 +139,6 @@ class Learning(Order, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.LEARNING,
-        refused(
-            "Prime-RL keeps no starting policy to compare with (kl_tau of [trainer.loss] is about"
-            " the sampler)",
-            0.0,
-        ),
     ] = 0.0
     importance_cap: Annotated[
         float,
@@ -229,13 +151,11 @@ class Learning(Order, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.LEARNING,
-        refused(_OWN_LOSS, 0.0),
     ] = 0.0
     dro_beta: Annotated[
         float,
         About("DRO: weight of the quadratic term", "Tinker's default", gt=0),
         Fixed.LEARNING,
-        refused(_OWN_LOSS),
     ] = 0.05
     overlong_penalty: Annotated[
         float,
@@ -246,7 +166,6 @@ class Learning(Order, frozen=True, kw_only=True):
             ge=0,
         ),
         Fixed.LEARNING,
-        refused(_OWN_REWARD, 0.0),
     ] = 0.0
     overlong_buffer: Annotated[
         int,
@@ -257,7 +176,6 @@ class Learning(Order, frozen=True, kw_only=True):
             ge=1,
         ),
         Fixed.LEARNING,
-        refused(_OWN_REWARD),
     ] = 256
     turn_penalty: Annotated[
         float,
@@ -268,7 +186,6 @@ class Learning(Order, frozen=True, kw_only=True):
             ge=0,
         ),
         Fixed.LEARNING,
-        refused(_OWN_REWARD, 0.0),
     ] = 0.0
     train_summaries: Annotated[
         bool,
@@ -277,7 +194,6 @@ class Learning(Order, frozen=True, kw_only=True):
             "on: the policy wrote them, and the reward depends on them",
         ),
         Fixed.LEARNING,
-        refused("summaries are samples to Prime-RL like any other turn", True),
     ] = True
     train_abandoned_calls: Annotated[
         bool,
@@ -286,19 +202,25 @@ class Learning(Order, frozen=True, kw_only=True):
             "off: nothing that they say has changed the reward",
         ),
         Fixed.LEARNING,
-        refused("Prime-RL trains on every sample of its own server", False),
+    ] = False
+    train_side_calls: Annotated[
+        bool,
+        About(
+            "Train on an agent's calls without tools beside a conversation that has them, and"
+            " count them in max_turns",
+            "off: titles, summaries and checks are no part of how the task is solved",
+        ),
+        Fixed.LEARNING,
     ] = False
     clip_low: Annotated[
         float,
         About("Ratios below 1 - this are clipped (ppo, cispo, gspo)", "PPO's", "ratio", ge=0, lt=1),
         Fixed.LEARNING,
-        refused(_OWN_LOSS),
     ] = 0.2
     clip_high: Annotated[
         float,
         About("Ratios above 1 + this are clipped (ppo, cispo, gspo)", "PPO's", "ratio", ge=0),
         Fixed.LEARNING,
-        refused(_OWN_LOSS),
     ] = 0.2
     grad_clip: Annotated[
         float,
@@ -310,7 +232,6 @@ class Learning(Order, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.LEARNING,
-        mapped("trainer.optim.max_norm"),
     ] = 0.3
     min_group: Annotated[
         int,
@@ -321,7 +242,6 @@ class Learning(Order, frozen=True, kw_only=True):
             ge=1,
         ),
         Fixed.BATCHES,
-        refused(OWN_GROUPS),
     ] = 2
     short_groups: Annotated[
         Literal["refill", "drop"],
@@ -331,5 +251,4 @@ class Learning(Order, frozen=True, kw_only=True):
             "refill: failures of infrastructure should not shape the batch",
         ),
         Fixed.BATCHES,
-        refused(OWN_GROUPS),
     ] = "refill"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from tbtui.config.settings.about import HARNESS, OURS, About, Fixed, SettingGroup, mapped, refused
-
-_FOR_TINKER = "it is for Tinker servers"
+from tbtui.config.settings.about import About, Fixed, SettingGroup
 
 
 class Model(SettingGroup, frozen=True, kw_only=True):
@@ -22,7 +20,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             "grpo: needs no GPU",
         ),
         Fixed.WEIGHTS,
-        OURS,
     ] = "grpo"
     prime_rl_dir: Annotated[
         Path | None,
@@ -31,7 +28,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             "none: PRIME_RL_DIR",
             trust="code",
         ),
-        OURS,
     ] = None
     prime_rl_config: Annotated[
         Path | None,
@@ -41,17 +37,14 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             "none: the file is written from these settings",
             trust="code",
         ),
-        OURS,
     ] = None
     num_train_gpus: Annotated[
         int,
         About("Prime-RL: GPUs that train", "Prime-RL's default", "GPUs", ge=1),
-        mapped("deployment.num_train_gpus", "deployment.gpus_per_node"),
     ] = 1
     num_infer_gpus: Annotated[
         int,
         About("Prime-RL: GPUs that sample", "Prime-RL's default", "GPUs", ge=1),
-        mapped("deployment.num_infer_gpus", "deployment.gpus_per_node"),
     ] = 1
     policy: Annotated[
         Literal["local", "torch", "tinker", "vllm", "openai"],
@@ -62,7 +55,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             "local: needs no key and no GPU; torch where model_name is a directory or a hub's name",
         ),
         Fixed.WEIGHTS,
-        refused("Prime-RL serves the model with its own vLLM"),
     ] = "local"
     model_name: Annotated[
         str,
@@ -72,7 +64,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             "the model that tbtui ships",
         ),
         Fixed.WEIGHTS,
-        mapped("model.name"),
     ] = "starter"
     checkpoint: Annotated[
         str | None,
@@ -83,7 +74,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        mapped("resume.dir"),
     ] = None
     tinker_base_url: Annotated[
         str | None,
@@ -94,7 +84,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        refused(_FOR_TINKER, None),
     ] = None
     vllm_base_url: Annotated[
         str | None,
@@ -105,7 +94,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        refused("Prime-RL starts a vLLM server itself", None),
     ] = None
     openai_base_url: Annotated[
         str | None,
@@ -116,7 +104,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        refused("Prime-RL trains, with a vLLM server that it starts itself", None),
     ] = None
     lora_rank: Annotated[
         int,
@@ -128,7 +115,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        mapped("trainer.model.lora.rank", "trainer.model.lora.alpha"),
     ] = 32
     context_limit: Annotated[
         int | None,
@@ -139,7 +125,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             ge=1,
         ),
         Fixed.WEIGHTS,
-        mapped("seq_len", "inference.vllm.max_model_len", HARNESS + "context_limit"),
     ] = None
     tokenizer: Annotated[
         str | None,
@@ -150,7 +135,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        mapped("tokenizer.name"),
     ] = None
     renderer: Annotated[
         str,
@@ -162,7 +146,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        mapped("orchestrator.renderer.name"),
     ] = "template"
     thinking: Annotated[
         Literal["keep", "strip", "off"],
@@ -173,10 +156,9 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        mapped("orchestrator.renderer.thinking_retention"),
     ] = "keep"
     tool_format: Annotated[
-        Literal["auto", "hermes", "qwen-coder", "llama3", "deepseek", "json"],
+        Literal["auto", "hermes", "qwen-coder", "glm", "llama3", "deepseek", "json"],
         About(
             "How the model writes tool calls (hermes: Qwen's and Hermes's; json: described in the"
             " prompt, for any model)",
@@ -184,7 +166,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        refused("Prime-RL's renderer reads tool calls itself", "auto"),
     ] = "auto"
     checkpoint_ttl_hours: Annotated[
         int | None,
@@ -196,7 +177,6 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             ge=1,
             depends_on_policy=True,
         ),
-        refused(_FOR_TINKER, None),
     ] = None
     policy_restarts: Annotated[
         int,
@@ -206,11 +186,7 @@ class Model(SettingGroup, frozen=True, kw_only=True):
             "times",
             ge=0,
         ),
-        refused("Prime-RL ends when its inference server does", 0),
     ] = 5
-
-
-_FOR_TORCH = "it is for policy=torch; Prime-RL trains and serves the model itself"
 
 
 class OwnGpu(Model, frozen=True, kw_only=True):
@@ -228,7 +204,6 @@ class OwnGpu(Model, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        refused(_FOR_TORCH, 32.0),
     ] = 32.0
     lora_targets: Annotated[
         tuple[str, ...],
@@ -238,7 +213,6 @@ class OwnGpu(Model, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        refused(_FOR_TORCH, []),
     ] = ()
     dtype: Annotated[
         Literal["auto", "bf16", "fp32"],
@@ -248,7 +222,6 @@ class OwnGpu(Model, frozen=True, kw_only=True):
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
-        refused(_FOR_TORCH, "auto"),
     ] = "auto"
     train_device: Annotated[
         str,
@@ -257,7 +230,6 @@ class OwnGpu(Model, frozen=True, kw_only=True):
             "auto: the first GPU, else the CPU",
             depends_on_policy=True,
         ),
-        refused(_FOR_TORCH, "auto"),
     ] = "auto"
     micro_batch_tokens: Annotated[
         int,
@@ -269,7 +241,6 @@ class OwnGpu(Model, frozen=True, kw_only=True):
             ge=0,
             depends_on_policy=True,
         ),
-        refused(_FOR_TORCH, 0),
     ] = 0
     gradient_checkpointing: Annotated[
         bool,
@@ -279,7 +250,6 @@ class OwnGpu(Model, frozen=True, kw_only=True):
             "on: long trials don't fit a GPU otherwise",
             depends_on_policy=True,
         ),
-        refused(_FOR_TORCH, True),
     ] = True
     sampler: Annotated[
         Literal["auto", "transformers", "vllm"],
@@ -289,7 +259,6 @@ class OwnGpu(Model, frozen=True, kw_only=True):
             "auto: vllm for an adapter on CUDA, else transformers",
             depends_on_policy=True,
         ),
-        refused(_FOR_TORCH, "auto"),
     ] = "auto"
     vllm_devices: Annotated[
         tuple[str, ...],
@@ -298,5 +267,4 @@ class OwnGpu(Model, frozen=True, kw_only=True):
             "empty: the one that trains",
             depends_on_policy=True,
         ),
-        refused(_FOR_TORCH, []),
     ] = ()

@@ -7,11 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from tbtui.config.settings.about import SOURCE, About, Fixed, Live, mapped, refused
+from tbtui.config.settings.about import About, Fixed, Live
 from tbtui.config.settings.learning import Learning
 from tbtui.outcomes import OutcomeAction
-
-_NO_REVIEW = "Prime-RL trains a batch as soon as it is complete: there is no review"
 
 
 class Outcomes(Learning, frozen=True, kw_only=True):
@@ -26,9 +24,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             " of `tbtui run --explain`",
             "empty: training sees only what the policy itself did",
         ),
-        refused(
-            "Prime-RL leaves out trials that failed by infrastructure and trains on all others", {}
-        ),
     ] = msgspec.field(default_factory=dict)
     max_retries: Annotated[
         int,
@@ -39,7 +34,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             ge=0,
         ),
         Live("holds for the next failure"),
-        mapped(SOURCE + "env.agent.retries.max_retries"),
     ] = 2
     retry_wait_sec: Annotated[
         float,
@@ -50,7 +44,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             ge=0,
         ),
         Live("holds for the next failure"),
-        refused("verifiers repeats a failed rollout at once", 0.0),
     ] = 1.0
     halt_after: Annotated[
         int,
@@ -60,7 +53,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             "failures",
             ge=0,
         ),
-        refused("Prime-RL ends after ten batches without a sample, and by nothing else"),
     ] = 24
     unfit_tasks: Annotated[
         Literal["skip", "try"],
@@ -69,7 +61,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             " try them all the same",
             "skip: their trials would only fail",
         ),
-        refused("Prime-RL is given all tasks that are chosen", "skip"),
     ] = "skip"
     honeypots: Annotated[
         float,
@@ -82,7 +73,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             lt=1,
         ),
         Fixed.BATCHES,
-        refused("Prime-RL's groups are of its own tasks", 0.0),
     ] = 0.0
     quarantine: Annotated[
         Literal["honour", "ignore"],
@@ -91,7 +81,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             " them out and name them, or use them all the same",
             "a verdict that changes by itself teaches nothing",
         ),
-        refused("Prime-RL keeps its tasks: leave some out with tasks="),
     ] = "honour"
     max_unusable: Annotated[
         float,
@@ -101,8 +90,24 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             "half: another environment would serve better; 1 never ends it",
             ge=0,
         ),
-        refused("Prime-RL keeps its tasks, and ends by its own rules"),
     ] = 0.5
+    reward_key: Annotated[
+        str | None,
+        About(
+            "The name of the reward that counts, where a verifier gives several",
+            "none: the only one, or the one called reward; where neither is, the task is set aside",
+        ),
+        Fixed.BATCHES,
+    ] = None
+    reward_weights: Annotated[
+        dict[str, float],
+        About(
+            "The reward is the sum of these rewards of a verifier, each times its weight"
+            " (reward_weights.NAME=WEIGHT); a negative weight is a penalty",
+            "empty: one reward counts (reward_key)",
+        ),
+        Fixed.BATCHES,
+    ] = msgspec.field(default_factory=dict)
     check_zeros: Annotated[
         Literal["auto", "never", "faults", "first"],
         About(
@@ -111,7 +116,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             " the task's own solution (first); none (never)",
             "auto: first in the sandbox, which is not the image that a task names; else faults",
         ),
-        refused("in Prime-RL doubtful verdicts are checked always (faults)"),
     ] = "auto"
     kill_before_verifying: Annotated[
         Literal["auto", "always", "never"],
@@ -122,7 +126,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             "auto: what runs beside a verifier can forge its verdict, but a task from elsewhere"
             " may be verified by asking a server that the agent has started",
         ),
-        refused("in Prime-RL what an agent has left running is there when it is verified", "never"),
     ] = "auto"
     fixed_programs: Annotated[
         Literal["auto", "always", "never"],
@@ -133,7 +136,6 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             "auto: a false interpreter forges every verdict, but a task from elsewhere may ask for"
             " a package to be installed",
         ),
-        refused("in Prime-RL a trial's programs are not watched", "never"),
     ] = "auto"
 
 
@@ -150,7 +152,6 @@ class Reviews(Outcomes, frozen=True, kw_only=True):
             "off: an unattended run doesn't stand still",
         ),
         Live("holds for steps whose trials end from now on"),
-        refused(_NO_REVIEW, "off"),
     ] = "off"
     review_rules: Annotated[
         Path | None,
@@ -161,7 +162,6 @@ class Reviews(Outcomes, frozen=True, kw_only=True):
             trust="path",
         ),
         Live("holds for steps whose trials end from now on"),
-        refused(_NO_REVIEW, None),
     ] = None
     review_timeout_sec: Annotated[
         float | None,
@@ -172,7 +172,6 @@ class Reviews(Outcomes, frozen=True, kw_only=True):
             gt=0,
         ),
         Live("holds for reviews that open from now on"),
-        refused(_NO_REVIEW, None),
     ] = None
     at_review_timeout: Annotated[
         Literal["accept", "exclude"],
@@ -182,5 +181,4 @@ class Reviews(Outcomes, frozen=True, kw_only=True):
             "exclude: a doubtful reward does more harm than a missing one",
         ),
         Live("holds for reviews that close from now on"),
-        refused(_NO_REVIEW),
     ] = "exclude"

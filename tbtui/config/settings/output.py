@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from tbtui.config.settings.about import HARNESS, OURS, About, Fixed, Live, mapped, refused, remarked
+from tbtui.config.settings.about import About, Fixed, Live
 from tbtui.config.settings.forks import Forks
 
 AlarmAction = Literal["off", "warn", "pause", "halt"]
@@ -25,7 +25,6 @@ class Monitoring(Forks, frozen=True, kw_only=True):
             "What an alarm leads to (on_alarm.NAME=ACTION)",
             "empty: each one warns, and weights that don't reach the sampler pause",
         ),
-        remarked("tbtui raises its alarms itself; Prime-RL doesn't get it", {}),
     ] = msgspec.field(default_factory=dict)
     prices: Annotated[
         dict[str, Annotated[float, msgspec.Meta(ge=0)]],
@@ -37,7 +36,6 @@ class Monitoring(Forks, frozen=True, kw_only=True):
             " are unknown",
             "US dollars a million tokens",
         ),
-        remarked("tbtui counts costs itself; Prime-RL doesn't get it", {}),
     ] = msgspec.field(default_factory=dict)
     max_cost: Annotated[
         float | None,
@@ -48,7 +46,6 @@ class Monitoring(Forks, frozen=True, kw_only=True):
             gt=0,
         ),
         Live("holds from the end of the step under way on"),
-        remarked("what Prime-RL costs isn't known here, so nothing ends it", None),
     ] = None
     budget: Annotated[
         dict[str, Annotated[float, msgspec.Meta(gt=0)]],
@@ -59,7 +56,6 @@ class Monitoring(Forks, frozen=True, kw_only=True):
             "empty: max_steps decides",
         ),
         Live("holds from the end of the step under way on"),
-        refused("nothing here counts what Prime-RL spends, so that nothing would end it", {}),
     ] = msgspec.field(default_factory=dict)
     alerts: Annotated[
         tuple[str, ...],
@@ -70,7 +66,6 @@ class Monitoring(Forks, frozen=True, kw_only=True):
             "empty: the screen and the terminal alone",
             trust="alert",
         ),
-        OURS,
     ] = ()
     gpu_hosts: Annotated[
         tuple[str, ...],
@@ -79,7 +74,6 @@ class Monitoring(Forks, frozen=True, kw_only=True):
             "empty: this machine's alone",
             trust="host",
         ),
-        OURS,
     ] = ()
 
 
@@ -91,13 +85,11 @@ class Output(Monitoring, frozen=True, kw_only=True):
     logs_dir: Annotated[
         Path,
         About("Directory of runs", "in the directory where tbtui was started"),
-        mapped("output_dir"),
     ] = Path("runs")
     run_name: Annotated[
         str | None,
         About("Directory of this run in logs_dir", "none: date and time"),
         Fixed.NAME,
-        mapped("run.name"),
     ] = None
     on_hangup: Annotated[
         Literal["detach", "stop"],
@@ -106,12 +98,10 @@ class Output(Monitoring, frozen=True, kw_only=True):
             " without it (detach), or ends (stop)",
             "detach: an hour's work is worth more than its window; `tbtui attach` shows it again",
         ),
-        OURS,
     ] = "detach"
     keep: Annotated[
         Literal["all", "failed", "none"],
         About("Trials whose recordings and logs stay on disk", "all; tokens stay in any case"),
-        mapped(HARNESS + "keep"),
     ] = "all"
     save_every: Annotated[
         int,
@@ -122,7 +112,6 @@ class Output(Monitoring, frozen=True, kw_only=True):
             ge=0,
         ),
         Live("counts from the first step, as before"),
-        mapped("ckpt.interval"),
     ] = 10
     keep_checkpoints: Annotated[
         int,
@@ -133,25 +122,20 @@ class Output(Monitoring, frozen=True, kw_only=True):
             ge=0,
         ),
         Live("older ones are removed at the next save"),
-        mapped("ckpt.keep_last"),
     ] = 3
     tensorboard: Annotated[
         bool,
         About("Write TensorBoard files into the run directory", "off: needs tbtui[tensorboard]"),
-        refused("Prime-RL logs to files and to wandb", False),
     ] = False
     trackio_project: Annotated[
         str | None,
         About("Log metrics to this Trackio project", "none: off"),
-        refused("Prime-RL logs to files and to wandb", None),
     ] = None
     wandb_project: Annotated[
         str | None,
         About("Log metrics to this wandb project", "none: off"),
-        mapped("monitors.wandb.project"),
     ] = None
     wandb_name: Annotated[
         str | None,
         About("Name of the wandb run", "none: the run directory's"),
-        mapped("monitors.wandb.name"),
     ] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from tbtui.config.settings.about import TASKSET, About, Fixed, Live, mapped, refused
+from tbtui.config.settings.about import About, Fixed, Live
 from tbtui.config.settings.model import OwnGpu
 from tbtui.vocabulary import TASK_HALF_LIFE, TaskSampling
 
@@ -25,7 +25,6 @@ class Tasks(OwnGpu, frozen=True, kw_only=True):
             trust="path",
         ),
         Fixed.TASKS,
-        mapped(TASKSET + "tasks_dir"),
     ] = None
     tasks: Annotated[
         tuple[str, ...],
@@ -35,7 +34,6 @@ class Tasks(OwnGpu, frozen=True, kw_only=True):
             "empty: all that are not held out",
         ),
         Fixed.TASKS,
-        mapped(TASKSET + "tasks"),
     ] = ()
     eval_split: Annotated[
         float,
@@ -47,7 +45,6 @@ class Tasks(OwnGpu, frozen=True, kw_only=True):
             lt=1,
         ),
         Fixed.TASKS,
-        mapped(TASKSET + "eval_split"),
     ] = 0.2
     eval_tasks: Annotated[
         tuple[str, ...],
@@ -56,7 +53,6 @@ class Tasks(OwnGpu, frozen=True, kw_only=True):
             "empty: eval_split decides",
         ),
         Fixed.TASKS,
-        mapped(TASKSET + "exclude"),
     ] = ()
 
 
@@ -74,7 +70,6 @@ class Length(Tasks, frozen=True, kw_only=True):
             ge=0,
         ),
         Live("the learning rate falls towards the new last step from the next one on"),
-        mapped("max_steps"),
     ] = MAX_STEPS
     n_epochs: Annotated[
         int | None,
@@ -84,13 +79,11 @@ class Length(Tasks, frozen=True, kw_only=True):
             "passes",
             ge=1,
         ),
-        refused("Prime-RL counts steps, not passes over the tasks: give max_steps", None),
     ] = None
     batch_size: Annotated[
         int,
         About("Tasks (groups) in a step", "a step stays short on two cores", "tasks", ge=1),
         Fixed.BATCHES,
-        mapped("orchestrator.batch_size"),
     ] = 4
     group_size: Annotated[
         int,
@@ -101,13 +94,11 @@ class Length(Tasks, frozen=True, kw_only=True):
             ge=1,
         ),
         Fixed.BATCHES,
-        mapped("orchestrator.group_size"),
     ] = 8
     seed: Annotated[
         int,
         About("Seed of the order of tasks and of every random draw", "runs can be repeated", ge=0),
         Fixed.BATCHES,
-        mapped("inference.vllm.seed", TASKSET + "seed"),
     ] = 0
 
 
@@ -126,7 +117,6 @@ class Choice(Length, frozen=True, kw_only=True):
             "uniform: every task counts the same",
         ),
         Live("holds from the next batch that begins"),
-        refused("Prime-RL chooses its tasks itself", "uniform"),
     ] = "uniform"
     task_floor: Annotated[
         float,
@@ -139,7 +129,6 @@ class Choice(Length, frozen=True, kw_only=True):
             lt=1,
         ),
         Live("holds from the next batch that begins"),
-        refused("Prime-RL chooses its tasks itself", 0.1),
     ] = 0.1
     task_half_life: Annotated[
         float,
@@ -149,7 +138,6 @@ class Choice(Length, frozen=True, kw_only=True):
             "steps",
             gt=0,
         ),
-        refused("Prime-RL chooses its tasks itself", TASK_HALF_LIFE),
     ] = TASK_HALF_LIFE
 
 
@@ -167,7 +155,6 @@ class Order(Choice, frozen=True, kw_only=True):
             ge=1,
         ),
         Fixed.BATCHES,
-        refused("Prime-RL makes one optimiser step of a batch", 1),
     ] = 1
     stream: Annotated[
         bool,
@@ -177,7 +164,6 @@ class Order(Choice, frozen=True, kw_only=True):
             "off: all advantages and the normaliser are known first",
         ),
         Fixed.BATCHES,
-        refused("Prime-RL computes gradients of whole batches", False),
     ] = False
     max_steps_off_policy: Annotated[
         int,
@@ -188,5 +174,4 @@ class Order(Choice, frozen=True, kw_only=True):
             ge=0,
         ),
         Fixed.BATCHES,
-        mapped("orchestrator.max_off_policy_steps"),
     ] = 0

@@ -6,11 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from tbtui.config.settings.about import HARNESS, About, Fixed, Live, mapped, refused, remarked
-from tbtui.config.settings.learning import OWN_GROUPS
+from tbtui.config.settings.about import About, Fixed, Live
 from tbtui.config.settings.outcomes import Reviews
-
-_OWN_SERVERS = "workers in Prime-RL's environment servers stay"
 
 
 class Evaluation(Reviews, frozen=True, kw_only=True):
@@ -27,13 +24,11 @@ class Evaluation(Reviews, frozen=True, kw_only=True):
             ge=0,
         ),
         Live("counts from the first step, as before"),
-        mapped("orchestrator.eval.interval"),
     ] = 10
     eval_group_size: Annotated[
         int,
         About("Trials of each held-out task", "1: pass@1 alone; more give pass@k", "trials", ge=1),
         Fixed.EVALUATIONS,
-        mapped("orchestrator.eval.group_size"),
     ] = 1
     eval_temperature: Annotated[
         float,
@@ -43,7 +38,6 @@ class Evaluation(Reviews, frozen=True, kw_only=True):
             gt=0,
         ),
         Fixed.EVALUATIONS,
-        mapped("orchestrator.eval.sampling.temperature"),
     ] = 1.0
 
 
@@ -62,7 +56,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             trust="class",
         ),
         Fixed.TRIALS,
-        refused("in Prime-RL the policy acts through Terminus-2", "terminus-2"),
     ] = "terminus-2"
     oracle_tasks: Annotated[
         tuple[str, ...],
@@ -72,7 +65,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             "empty: the agent is the same for all; `tbtui tasks try --watch` sets it",
         ),
         Fixed.TRIALS,
-        refused("in Prime-RL the policy acts, through Terminus-2", ()),
     ] = ()
     agent_kwargs: Annotated[
         dict[str, Any],
@@ -83,7 +75,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             trust="code",
         ),
         Fixed.TRIALS,
-        refused("Terminus-2 has settings of its own", {}),
     ] = msgspec.field(default_factory=dict)
     agent_install: Annotated[
         str | None,
@@ -94,7 +85,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             trust="code",
         ),
         Fixed.TRIALS,
-        refused("in Prime-RL the policy acts through Terminus-2", None),
     ] = None
     agent_setup_network: Annotated[
         bool,
@@ -104,7 +94,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             trust="code",
         ),
         Fixed.TRIALS,
-        refused("in Prime-RL the policy acts through Terminus-2", False),
     ] = False
     endpoint_public_url: Annotated[
         str | None,
@@ -114,7 +103,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             trust="host",
         ),
         Fixed.TRIALS,
-        refused("in Prime-RL the policy acts through Terminus-2", None),
     ] = None
     endpoint_port: Annotated[
         int,
@@ -126,7 +114,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             lt=65_000,
         ),
         Fixed.TRIALS,
-        refused("in Prime-RL the policy acts through Terminus-2", 8600),
     ] = 8600
     max_turns: Annotated[
         int,
@@ -137,25 +124,22 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             ge=1,
         ),
         Fixed.TRIALS,
-        mapped(HARNESS + "max_turns"),
     ] = 6
     max_tokens: Annotated[
         int,
         About(
             "Most tokens of a completion",
             "room for the longest answer of the starter tasks; for another model 8192, or a"
-            " quarter of context_limit",
+            " quarter of its context where that is less",
             "tokens",
             ge=1,
         ),
         Fixed.TRIALS,
-        mapped("orchestrator.train.sampling.max_completion_tokens", HARNESS + "max_tokens"),
     ] = 96
     temperature: Annotated[
         float,
         About("Sampling temperature in training", "1: the policy itself is sampled", gt=0),
         Fixed.TRIALS,
-        mapped("orchestrator.train.sampling.temperature"),
     ] = 1.0
     enable_summarize: Annotated[
         bool,
@@ -164,7 +148,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             "off: it costs model calls that short tasks don't need",
         ),
         Fixed.TRIALS,
-        mapped(HARNESS + "enable_summarize"),
     ] = False
     proactive_summarization_threshold: Annotated[
         int,
@@ -175,18 +158,16 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             ge=0,
         ),
         Fixed.TRIALS,
-        mapped(HARNESS + "proactive_summarization_threshold"),
     ] = 8000
     sample_timeout_sec: Annotated[
         float,
         About(
-            "Longest wait for a completion",
+            "Longest wait for a completion without a sign of work (tokens, other answers)",
             "a policy that hangs is a failure, not a slow one; 900 for another model",
             "seconds",
             gt=0,
         ),
         Live("holds for trials that start from now on"),
-        refused("verifiers has its own limits for a request to vLLM"),
     ] = 300.0
     trial_timeout_sec: Annotated[
         float | None,
@@ -197,7 +178,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             gt=0,
         ),
         Fixed.TRIALS,
-        mapped(HARNESS + "trial_timeout_sec"),
     ] = None
     environment_type: Annotated[
         str | None,
@@ -207,7 +187,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             "none: what this machine has",
             trust="class",
         ),
-        mapped(HARNESS + "environment_type"),
     ] = None
     environment_kwargs: Annotated[
         dict[str, Any],
@@ -216,21 +195,27 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             "empty: its own defaults",
             trust="code",
         ),
-        mapped(HARNESS + "environment_kwargs"),
     ] = msgspec.field(default_factory=dict)
+    task_credentials: Annotated[
+        tuple[str, ...],
+        About(
+            "Credentials among this machine's variables that tasks may take (${NAME} in task.toml),"
+            " by name",
+            "none: a key that a task has is its agent's, and everybody's whom that can reach",
+            trust="code",
+        ),
+    ] = ()
     force_build: Annotated[
         bool,
         About(
             "Build a task's Dockerfile even if the task names an image",
             "off: an image spares the build; on where it can't be pulled",
         ),
-        mapped(HARNESS + "force_build"),
     ] = False
     n_parallel_envs: Annotated[
         int,
         About("Trials that run at once", "trials wait more than they compute", "trials", ge=1),
         Live("trials that run already end first"),
-        mapped("orchestrator.concurrency.max_inflight", HARNESS + "n_parallel_envs"),
     ] = 16
     env_starts_per_sec: Annotated[
         float,
@@ -241,7 +226,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             ge=0,
         ),
         Live("holds for the next trial that starts"),
-        mapped("orchestrator.tasks_per_minute"),
     ] = 0.0
     pace_sec: Annotated[
         float | None,
@@ -255,7 +239,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             ge=0,
         ),
         Live("holds for the next turn; 0 ends the wait of all"),
-        remarked("Prime-RL's trials run at full speed", None, 0.0),
     ] = None
     n_workers: Annotated[
         int,
@@ -265,7 +248,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             "processes",
             ge=1,
         ),
-        mapped(HARNESS + "n_workers"),
     ] = 2
     worker_max_mb: Annotated[
         int,
@@ -275,7 +257,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             "megabytes",
             ge=0,
         ),
-        refused(_OWN_SERVERS, 0),
     ] = 512
     worker_max_trials: Annotated[
         int,
@@ -285,7 +266,6 @@ class Trials(Evaluation, frozen=True, kw_only=True):
             "trials",
             ge=0,
         ),
-        refused(_OWN_SERVERS, 0),
     ] = 1000
 
 
@@ -298,7 +278,6 @@ class Stragglers(Trials, frozen=True, kw_only=True):
         float | None,
         About("Deadline of a step's trials, in active time", "none: no limit", "seconds", gt=0),
         Live("holds for batches that begin from now on"),
-        refused("Prime-RL's steps have no deadline (it samples on past slow trials)", None),
     ] = None
     at_deadline: Annotated[
         Literal["wait", "stop", "mask"],
@@ -308,7 +287,6 @@ class Stragglers(Trials, frozen=True, kw_only=True):
             "stop: stopped trials still have a verdict",
         ),
         Live("holds for batches that begin from now on"),
-        refused("Prime-RL's steps have no deadline"),
     ] = "stop"
     oversample: Annotated[
         int,
@@ -319,7 +297,6 @@ class Stragglers(Trials, frozen=True, kw_only=True):
             ge=0,
         ),
         Fixed.BATCHES,
-        refused(OWN_GROUPS, 0),
     ] = 0
     oversample_keep: Annotated[
         Literal["in_order", "first_finished"],
@@ -328,5 +305,4 @@ class Stragglers(Trials, frozen=True, kw_only=True):
             "in_order: first_finished favours short trials",
         ),
         Fixed.BATCHES,
-        refused(OWN_GROUPS),
     ] = "in_order"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 
 from tbtui.engines.awaiting import LoopThread
 from tbtui.engines.control.address import connect
@@ -29,7 +28,8 @@ from tbtui.engines.control.protocol import (
     read_answer,
 )
 from tbtui.journal.commands import Command, RunEnd
-from tbtui.journal.rundir import RunDirectory, writer
+from tbtui.journal.rundir import RunDirectory, is_here, writer
+from tbtui.view.ending import not_live, to_resume
 
 _PATIENCE_SEC = 10.0
 
@@ -148,23 +148,12 @@ class ControlClient:
         return answer
 
 
-def _is_here(pid: int) -> bool:
-    """Whether there is such a process, as far as this one can see."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _why_not(run: RunDirectory, error: OSError) -> str:
     if (pid := writer(run)) is None:
-        return f"{run.name} is not live; to go on with it: tbtui run --resume {run.path}"
+        return not_live(run)
     if isinstance(error, PermissionError):
         return f"{run.control_socket}: this run is another user's"
-    if pid and not _is_here(pid):
+    if pid and not is_here(pid):
         return f"{run.name} runs on another machine, or in another container: steer it from there"
     return (
         f"{run.name} (process {pid or 'unknown'}) can't be reached at {run.control_socket}"
@@ -274,10 +263,9 @@ class AttachedRun(LoopThread):
         finally:
             self._client = None
             client.close()
-        return RunEnd(
-            "failed",
-            f"the run's process is gone; tbtui run --resume {self.directory.path} goes on with it",
-        )
+        resume = to_resume(self.directory)
+        goes_on = f"; {resume} goes on with it" if resume else ""
+        return RunEnd("failed", f"the run's process is gone{goes_on}")
 
     async def _join(self) -> tuple[ControlClient, Welcome] | RunEnd | None:
         """Connect to the run; None: it lives and can't be reached now, as while it starts."""

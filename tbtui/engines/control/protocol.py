@@ -16,6 +16,7 @@ that it closes.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import msgspec
@@ -120,7 +121,12 @@ _ANSWER: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
 def encode(message: Hello | Request | Answer) -> bytes:
-    return msgspec.json.encode(message) + b"\n"
+    """A line. What of a person's words is no UTF-8 becomes question marks, as in the journal."""
+    try:
+        return msgspec.json.encode(message) + b"\n"
+    except UnicodeEncodeError:
+        plain = json.dumps(msgspec.to_builtins(message), ensure_ascii=False)
+        return plain.encode("utf-8", "replace") + b"\n"
 
 
 def read_hello(line: bytes) -> Hello:

@@ -7,12 +7,12 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from tbtui.engines.control.address import bind, registered
+from tbtui.engines.control.address import bind
 from tbtui.engines.control.server import Client, Controls, ControlServer
 from tbtui.engines.make_run import AnyRun
 from tbtui.journal.commands import RUN, Command, RunEnd
 from tbtui.journal.database import JournalError
-from tbtui.journal.rundir import RunDirectory, writer
+from tbtui.journal.rundir import RunDirectory, registered, writer
 
 log = logging.getLogger(__name__)
 

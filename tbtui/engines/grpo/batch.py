@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tbtui.algorithm.costs import Tokens
-from tbtui.algorithm.step import Recipe, shaped_reward
+from tbtui.algorithm.step import shaped_reward
 from tbtui.engines.events_of import issued
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.failures import one_cause
 from tbtui.engines.grpo.group import BatchGroup, BatchRules, Decisions, GroupPlace
 from tbtui.engines.grpo.pausing import unpaused
+from tbtui.engines.grpo.plan import SpareGroups
 from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.review import Review
 from tbtui.engines.grpo.rollouts import GroupPlan, Rollout, TrialPlan, trial_plan
@@ -27,40 +30,37 @@ from tbtui.journal.events import (
     TrialRetried,
 )
 from tbtui.journal.verbs import Standing, refusal
-from tbtui.journal.writer import JournalWriter
+from tbtui.vocabulary import all_equal
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """What a batch is to do."""
+
+    groups: Sequence[GroupPlan]
+    """In the order in which they are trained on."""
+    rules: BatchRules
+    recorded: RecordedBatch | None = None
+    """What had become of the batch before the run was interrupted."""
+    spare: SpareGroups | None = None
+    """Groups that may take the place of constant ones."""
+    review: Review | None = None
+    """What it has to pass before its groups are handed over."""
 
 
 class Batch:
     """Runs every trial of every group, at once as far as the runner allows."""
 
-    def __init__(
-        self,
-        groups: Sequence[GroupPlan],
-        rules: BatchRules,
-        recipe: Recipe,
-        runner: TrialRunner[Any],
-        journal: JournalWriter,
-        *,
-        recorded: RecordedBatch | None = None,
-        spare: Callable[[], GroupPlan] | None = None,
-        review: Review | None = None,
-    ) -> None:
-        """
-        Args:
-            groups: in the order in which they are trained on.
-            recorded: what had become of the batch before the run was interrupted.
-            spare: plans the next group that may take the place of a constant one.
-            review: what it has to pass before its groups are handed over.
-        """
-        self._rules = rules
-        self._recipe = recipe
+    def __init__(self, run: EngineContext, runner: TrialRunner[Any], plan: BatchPlan) -> None:
+        self._rules = rules = plan.rules
+        self._recipe = run.recipe
         self._runner = runner
-        self._journal = journal
-        self._recorded = recorded or RecordedBatch()
-        self.decisions = Decisions(journal, self._recorded, train_touched=rules.train_touched)
-        self.groups = [BatchGroup(plan, rules, self.decisions) for plan in groups]
-        self._spare = spare
-        self._review = review
+        self._journal = run.journal
+        self._recorded = plan.recorded or RecordedBatch()
+        self.decisions = Decisions(run.journal, self._recorded, train_touched=rules.train_touched)
+        self.groups = [BatchGroup(group, rules, self.decisions) for group in plan.groups]
+        self._spare = plan.spare
+        self._review = review = plan.review
         self._added = 0
         """Groups in place of constant ones."""
         self._changed = asyncio.Event()
@@ -148,8 +148,9 @@ class Batch:
         await asyncio.sleep(0)
         self.begun.set()
         # A step that is trained again takes the same gradients in the same order.
+        by_name = {group.name: group for group in self.groups}
         for name in self._recorded.scored:
-            self._advance(next(group for group in self.groups if group.name == name))
+            self._advance(by_name[name])
         deadline = self._tasks.create_task(self._deadline())
         self._changed.set()  # everything may have been recorded
         while True:
@@ -283,7 +284,8 @@ class Batch:
     def _replace_if_constant(self, group: BatchGroup) -> None:
         """Dynamic sampling (Yu et al. 2025, DAPO, arXiv 2503.14476, section 3.2), with a bound."""
         spent = self._added >= self._rules.replace_constant
-        constant = len(set(self._rewards(group))) == 1
+        rewards = self._rewards(group)
+        constant = bool(rewards) and all_equal(rewards)
         if spent or group.replaced or self._spare is None or not constant:
             return
         self._added += 1
@@ -295,9 +297,9 @@ class Batch:
         rewards = (shaped_reward(rollout, self._recipe) for rollout in members)
         return [reward for reward in rewards if reward is not None]
 
-    def _replace(self, group: BatchGroup, spare: Callable[[], GroupPlan]) -> None:
+    def _replace(self, group: BatchGroup, spare: SpareGroups) -> None:
         group.replaced = True
-        fresh = BatchGroup(spare(), self._rules, self.decisions)
+        fresh = BatchGroup(spare.next(), self._rules, self.decisions)
         self.groups.append(fresh)
         self._journal.append(
             GroupAdded(
@@ -442,3 +444,19 @@ class Batch:
     def go_on(self) -> None:
         """Wake the loop that checks groups and review."""
         self._changed.set()
+
+
+@dataclass(slots=True)
+class OpenBatches:
+    """The batches whose trials can be steered."""
+
+    evaluating: Batch | None = None
+    """Held-out tasks, or forks of a run that does nothing else."""
+    sampling: dict[int, Batch] = field(default_factory=dict)
+    """Those whose trials run or wait to be trained on, by step."""
+    forks: list[Batch] = field(default_factory=list)
+    """Those that run beside the others."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        evaluating = [self.evaluating] if self.evaluating else []
+        return iter([*evaluating, *self.sampling.values(), *self.forks])

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tbtui.config import BudgetUnit, RunConfig
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.journal.events import BudgetReached
-from tbtui.journal.figures import budget_text
-from tbtui.journal.writer import JournalWriter
+from tbtui.view.sentences import budget_text
 
 Spent = Mapping[BudgetUnit, float]
 
 WARN_AT = 0.8
 
 
-class Budget:
+class RunBudget:
     """Compares what is spent with its limits, after each step and evaluation.
 
     A limit is never passed by more than one step spends: a batch begins only where what is spent,
@@ -23,19 +23,19 @@ class Budget:
     most expensive one of this process did.
     """
 
-    def __init__(self, config: RunConfig, spent: Spent, journal: JournalWriter) -> None:
-        self._limits = config.limits
-        self._journal = journal
-        self._spent = spent
+    def __init__(self, run: EngineContext) -> None:
+        self._run = run
+        self._journal = run.journal
+        self._spent: Spent = run.spending.by_unit()
         self._step: Spent | None = None
         self._evaluation: Spent | None = None
         self._last_step: Spent = {}
         self._said: dict[BudgetUnit, tuple[float, bool]] = {}
         """The limit that was spoken of last, and whether it was reached."""
 
-    def change(self, config: RunConfig) -> None:
-        """Use other limits from now on."""
-        self._limits = config.limits
+    @property
+    def _limits(self) -> Mapping[BudgetUnit, float]:
+        return self._run.config.limits
 
     def after_step(self, spent: Spent) -> None:
         """Take down what is spent now that a step is trained."""
@@ -64,14 +64,14 @@ class Budget:
             for unit, limit in self._limits.items()
         )
 
-    def why_ended(self, config: RunConfig) -> str:
+    def why_ended(self) -> str:
         """Which limits are reached, for a person: `$2.10 spent: budget.dollars is $2.00`."""
         reached = [unit for unit, limit in self._limits.items() if self._spent[unit] >= limit]
         # Batches sampled ahead may have been kept from beginning before that.
         shown = reached or list(self._limits)
         return "; ".join(
             f"stopped after {budget_text(unit, self._spent[unit])}:"
-            f" {_setting(unit, config)} is {budget_text(unit, self._limits[unit])}"
+            f" {_setting(unit, self._run.config)} is {budget_text(unit, self._limits[unit])}"
             for unit in shown
         )
 

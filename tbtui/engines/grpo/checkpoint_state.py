@@ -152,8 +152,9 @@ def checkpoint_of(directory: RunDirectory, step: int) -> LoadedCheckpoint:
     """The checkpoint of a step. Raises `CheckpointError`: there is none, or it can't be used."""
     path = directory.checkpoints / checkpoint_name(step)
     if not path.is_dir():
-        steps = sorted(each.name for each in directory.checkpoints.glob("step-*"))
-        saved = ", ".join(str(int(each.removeprefix("step-"))) for each in steps) or "none"
+        saved = (
+            ", ".join(str(step_of(each)) for each in reversed(newest_first(directory))) or "none"
+        )
         raise CheckpointError(f"{directory.name} has no checkpoint of step {step}; it has: {saved}")
     return LoadedCheckpoint(path, load_checkpoint(path))
 
@@ -172,6 +173,10 @@ def best(directory: RunDirectory) -> LoadedCheckpoint | None:
     if relative is None:
         return None
     path = directory.path / relative
+    if not path.resolve().is_relative_to(directory.path.resolve()):
+        raise CheckpointError(
+            f"{directory.database}: its best checkpoint, {relative!a}, is not within the run"
+        )
     return LoadedCheckpoint(path, load_checkpoint(path))
 
 
@@ -186,7 +191,7 @@ def newest_first(directory: RunDirectory) -> list[Path]:
     Damaged ones come where their step would have them."""
 
     def saved(path: Path) -> tuple[int, int]:
-        step = int(path.name.removeprefix("step-"))
+        step = step_of(path)
         try:
             return _read_state(path).journal_seq, step
         except CheckpointError:
@@ -209,8 +214,13 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:06d}"
 
 
+def step_of(checkpoint: Path) -> int:
+    """The step in the name of a checkpoint's directory."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
 def _is_checkpoint_name(name: str) -> bool:
-    return name.startswith("step-") and name.removeprefix("step-").isdigit()
+    return name.startswith("step-") and name.removeprefix("step-").isdecimal()
 
 
 def sweep(directory: RunDirectory) -> None:

@@ -40,7 +40,6 @@ from tbtui.journal.events import (
     EvalFinished,
     Noted,
 )
-from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, PolicyError, PolicyLostError
 
@@ -64,7 +63,6 @@ class CheckpointKeeper:
 
     def __init__(
         self,
-        directory: RunDirectory,
         journal: JournalWriter,
         policy: Policy,
         keep_last: int,
@@ -81,7 +79,7 @@ class CheckpointKeeper:
             settings: `fixed_settings` of the run's config.
             keep_best: False for a run that never trains: its weights are somewhere already.
         """
-        self.directory = directory
+        self._directory = directory = journal.run
         self._journal = journal
         self._policy = policy
         self.keep_last = keep_last
@@ -117,7 +115,7 @@ class CheckpointKeeper:
             return path
         writing = path.with_name(WRITING + path.name)
         try:
-            for left in leftovers(self.directory):  # by a crash, or by the loss of a policy
+            for left in leftovers(self._directory):  # by a crash, or by the loss of a policy
                 await self._discard(left)
             await self._policy.save(writing)
             state = self._state(progress)
@@ -162,10 +160,10 @@ class CheckpointKeeper:
         )
 
     def _path(self, step: int) -> Path:
-        return self.directory.checkpoints / checkpoint_name(step)
+        return self._directory.checkpoints / checkpoint_name(step)
 
     def _relative(self, step: int) -> str:
-        return str(self._path(step).relative_to(self.directory.path))
+        return str(self._path(step).relative_to(self._directory.path))
 
     def _add(self, step: int, weights_version: int) -> None:
         self._kept.pop(step, None)
@@ -217,7 +215,7 @@ class CheckpointKeeper:
         journalled: dict[int, int] = {}
         evaluations: dict[int, EvalFinished] = {}
         kinds = ("checkpoint_saved", "checkpoint_removed", "best_checkpoint", "eval_finished")
-        for entry in entries_of(self.directory, kinds):
+        for entry in entries_of(self._directory, kinds):
             match event := entry.event:
                 case CheckpointSaved():
                     journalled[event.step] = event.weights_version
@@ -227,7 +225,7 @@ class CheckpointKeeper:
                     self.best = Best(event.step, self._path(event.step), event.pass_rate)
                 case EvalFinished():
                     evaluations[event.step] = event
-        for path in reversed(newest_first(self.directory)):
+        for path in reversed(newest_first(self._directory)):
             try:
                 state = load_checkpoint(path)
             except CheckpointError:

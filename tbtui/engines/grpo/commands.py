@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from tbtui.config import ConfigError
 from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
-from tbtui.engines.grpo.batch import Batch
+from tbtui.engines.grpo.batch import OpenBatches
 from tbtui.engines.grpo.curriculum import WeightError
-from tbtui.engines.grpo.pausing import Outages, Pause
-from tbtui.engines.trials.steering import Steering
+from tbtui.engines.grpo.forks import ForkGroups
+from tbtui.engines.grpo.live_settings import LiveSettings
+from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import RUN, Command
-from tbtui.journal.events import CommandDone, RunPaused, RunResumed
+from tbtui.journal.events import CommandDone
 from tbtui.journal.verbs import Standing, refusal, run_refusal
-from tbtui.journal.writer import JournalWriter
 from tbtui.vocabulary import TrialPhase
 
 _BATCHES_OWN = frozenset({"retry", "exclude", "include", "relabel", "accept", "refill"})
@@ -27,49 +26,23 @@ class RunCommands:
 
     def __init__(
         self,
-        journal: JournalWriter,
-        steering: Steering,
-        pause: Pause,
-        batches: Callable[[], Sequence[Batch]],
-        change: Callable[[Mapping[str, Any]], str],
-        weigh: Callable[[Command], str],
-        fork: Callable[[Command], None],
-        outages: Outages,
+        queue: CommandQueue,
+        runner: TrialRunner[Any],
+        batches: OpenBatches,
+        settings: LiveSettings,
+        forks: ForkGroups,
     ) -> None:
-        """
-        Args:
-            batches: those whose trials can be steered now.
-            change: gives settings other values, and says what that means; raises `ConfigError`.
-            weigh: gives a task another weight, and says what that means; raises `WeightError`.
-            fork: begins forks, and answers.
-            outages: pause the run too.
-        """
-        self._journal = journal
-        self._steering = steering
-        self._pause = pause
+        """`queue`: is carried out from now on."""
+        self._queue = queue
+        self._journal = settings.journal
+        self._steering = runner.steering
+        self._pause = runner.pause
         self._batches = batches
-        self._change = change
-        self._weigh = weigh
-        self._fork = fork
-        self._outages = outages
-        self._paused_for_outage = False
+        self._settings = settings
+        self._forks = forks
         self._trials_there = False
         """The trials that commands may be about can be found."""
-        self._queue = CommandQueue()
-        self.serve(self._queue)
-
-    def serve(self, queue: CommandQueue) -> None:
-        """Carry out the commands of the run's own queue from now on."""
-        self._queue = queue
-        queue.serve(self._take_up, self._carry_out)
-
-    @property
-    def up_to_date(self) -> bool:
-        """Whether no command waits for the trials that it is about."""
-        return self._queue.up_to_date
-
-    def submit(self, command: Command) -> None:
-        self._queue.submit(command)
+        queue.serve(self)
 
     def trials_are_there(self) -> None:
         """Carry out commands on trials that came before there were any."""
@@ -82,10 +55,11 @@ class RunCommands:
         for command in self._queue.take_journalled():
             self._done(command, False, why)
 
-    def _take_up(self, command: Command) -> None:
+    def take_up(self, command: Command) -> None:
+        """Implements `TakesCommands`."""
         self._journal.append(issued(command))
 
-    def _carry_out(self, command: Command) -> bool:
+    def carry_out(self, command: Command) -> bool:
         """Carry a command out and answer it; False: it has to wait for the trials."""
         if command.target == RUN and command.verb != "accept":
             self._control_run(command)
@@ -97,32 +71,6 @@ class RunCommands:
             return False
         return True
 
-    def pause(self, verb: Literal["pause", "freeze"], reason: str = "") -> None:
-        """Pause the whole run. `reason`: of an alarm that does; a person gives none."""
-        self._paused_for_outage = False
-        self._pause.begin()
-        self._steering.hold(verb)
-        self._journal.append(RunPaused(reason=reason))
-
-    def pause_for_outage(self, reason: str) -> None:
-        """Implements `Pausable`."""
-        if not self._pause.on:
-            self._paused_for_outage = True
-            self._pause.begin()
-            self._steering.hold("pause")
-            self._journal.append(RunPaused(reason=reason))
-
-    def resume_after_outage(self) -> None:
-        """Implements `Pausable`."""
-        if self._paused_for_outage:
-            self._resume()
-
-    def _resume(self) -> None:
-        self._paused_for_outage = False
-        self._pause.end()
-        self._steering.release()
-        self._journal.append(RunResumed())
-
     def _control_batch(self, command: Command) -> None:
         """Carry out a command on a batch: on a trial or group of it, or on its review."""
         if command.target == RUN:
@@ -131,10 +79,10 @@ class RunCommands:
             if why := self._steering.refusal(command):
                 self._done(command, False, why)
             else:
-                self._fork(command)
+                self._forks.ask(command)
         elif command.verb not in _BATCHES_OWN:
             self._steering.control(command)
-        elif not any(batch.control(command) for batch in self._batches()):
+        elif not any(batch.control(command) for batch in self._batches):
             unknown = Standing(command.target, TrialPhase.FINISHED, step_open=False)
             self._done(command, False, refusal(command.verb, unknown))
 
@@ -144,7 +92,7 @@ class RunCommands:
         if not isinstance(step, int | None):
             self._done(command, False, f"accept: step {str(step)[:20]!r} is not a number")
             return
-        asked = [b for b in self._batches() if b.under_review and step in (None, b.step)]
+        asked = [b for b in self._batches if b.under_review and step in (None, b.step)]
         if asked:
             next((batch for batch in asked if batch.reviewing), asked[0]).accept(command)
         else:
@@ -157,15 +105,15 @@ class RunCommands:
             return
         match command.verb:
             case "pause" | "freeze":
-                self.pause(command.verb)
+                self._pause.begin(command.verb)
                 self._done(command, True, "the run is paused")
             case "resume":
-                self._resume()
+                self._pause.end()
                 self._done(command, True, "the run goes on")
-                self._outages.lift()
+                self._pause.try_again()
             case "set":
                 try:
-                    self._done(command, True, self._change(command.arguments))
+                    self._done(command, True, self._settings.change(command.arguments))
                 except ConfigError as error:
                     self._done(command, False, str(error))
             case "give_back":
@@ -175,7 +123,7 @@ class RunCommands:
 
     def _set_weight(self, command: Command) -> None:
         try:
-            self._done(command, True, self._weigh(command))
+            self._done(command, True, self._settings.weigh(command))
         except WeightError as error:
             self._done(command, False, str(error))
 

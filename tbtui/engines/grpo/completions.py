@@ -2,7 +2,12 @@
 
 A completion that fails is asked for again, with the same seed, before its trial is given up. While
 the server says that it is paused or can't be reached, or fails every request, no failure counts and
-no trial's time runs: one request at a time tries whether it is back, ever less often.
+no trial's time runs: one request at a time tries whether it is back, ever less often. One that has
+failed itself tries with a short prompt of ours first: a server that answers that, with whatever it
+says, is up, and the failures are those of the requests.
+
+A server that is slow is up, too. What counts as a sign of work is progress, where the policy shows
+any, and else an answer to any request.
 """
 
 from __future__ import annotations
@@ -16,14 +21,20 @@ from dataclasses import dataclass
 
 from tbtui.engines.grpo.failures import retry_wait
 from tbtui.engines.grpo.pausing import OutageCause, Outages
+from tbtui.invocation import to_type
 from tbtui.journal.events import CompletionRetried
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
     ContextOverflowError,
+    Message,
     Policy,
+    PolicyBusyError,
+    PolicyDeniedError,
     PolicyError,
     PolicyLostError,
     PolicyRefusedError,
+    PolicySlowError,
+    PolicyStatus,
     Sample,
     SampleRequest,
 )
@@ -40,6 +51,14 @@ _FIRST_TRY_SEC, _LONGEST_TRY_SEC = 1.0, 30.0
 _SILENT = 4
 """Failures in a row, of two places at least, after which the server counts as silent."""
 
+_LARGEST_SHARE = 0.8
+"""Share of a trial's budget that one completion may take: more is the policy's slowness, and not
+the agent's."""
+_LONGEST_RETRY_SEC = 60.0
+"""A busy server that asks for a longer wait is asked again all the same."""
+_PROBE = Message("user", "List the files of /tmp, please.")
+_PROBE_TOKENS = 16
+
 _log = logging.getLogger(__name__)
 
 _STATES = {
@@ -52,7 +71,6 @@ _REMEDY = {
     "paused_billing": "settle it with the provider; the run then resumes automatically",
     "unreachable": "start it again, or repair the connection; the run then resumes automatically",
 }
-_AT_ONCE = " (`P`, or `tbtui ctl run resume`, tries at once)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +82,10 @@ class Asker:
     """In its group: the same for all attempts."""
     turn: int
     limit_sec: float
-    """How long the policy may take for one answer; a pause of its server doesn't count."""
+    """How long the policy may show no sign of work (`sample_timeout_sec`); a pause of its server
+    doesn't count."""
+    budget_sec: float
+    """The trial's own (`trial_timeout_sec`, or the task's limit)."""
     delayed: Callable[[bool, float], None]
     """Called with True and the seconds waited when there can't be an answer now, with False when
     there can again."""
@@ -74,9 +95,23 @@ class Asker:
 class _Pending:
     asker: Asker
     since: float
-    limit: Budget | None = None
+    limits: tuple[Budget, ...] = ()
+    """While it is asked: how long without a sign of work, and how long altogether."""
+    heard: float = 0.0
+    """When there was the last sign of work, by the first limit's clock."""
+    at_work: bool = False
+    """There was one since it was asked."""
     delayed: bool = False
     held: bool = False
+
+    def hear(self) -> None:
+        """The policy is at work: its silence begins anew."""
+        self.at_work = True
+        if self.limits:
+            silence = self.limits[0]
+            now = silence.active()
+            silence.give_back(now - self.heard)
+            self.heard = now
 
     def delay(self, delayed: bool, waited_sec: float = 0.0) -> None:
         if delayed != self.delayed:
@@ -103,8 +138,7 @@ class Completions:
         self._policy = policy
         self._journal = journal
         self._outages = outages
-        self.retry_wait_sec = retry_wait_sec
-        self.patience_sec = patience_sec
+        self.change(retry_wait_sec, patience_sec)
         self._retried = 0
         self._pending: set[_Pending] = set()
         self._watching: asyncio.Task[None] | None = None
@@ -115,11 +149,18 @@ class Completions:
         self._down_since: float | None = None
         self._disproved: tuple[str, float] | None = None
         """What the server said of itself, and since when, while it answered all the same."""
+        self._progress: int | None = None
+        """What the policy showed last."""
         self._changed = asyncio.Event()
         self._trying = False
         self._next_try = 0.0
         self._try_wait = _FIRST_TRY_SEC
         outages.on_lift(self._lift)
+
+    def change(self, retry_wait_sec: float, patience_sec: float) -> None:
+        """Use other limits from now on."""
+        self._retry_wait_sec = retry_wait_sec
+        self._patience_sec = patience_sec
 
     @property
     def down(self) -> bool:
@@ -138,25 +179,37 @@ class Completions:
 
         Raises:
             PolicyLostError, PolicyRefusedError, ContextOverflowError: at once.
+            PolicySlowError: it is at work, and not done in the time for one answer.
             PolicyError: it failed `TRIES` times while others were answered.
         """
         async with self._asking(asker) as pending:
             tries = 0
+            failed = answers = False
             while True:
                 trying = await self._turn_to_ask(pending)
                 pending.since = _now()
                 try:
+                    answers = trying and failed and await self._answers(pending)
                     sample = await self._once(pending, request)
-                except (PolicyLostError, PolicyRefusedError, ContextOverflowError):
+                except (PolicyLostError, PolicyDeniedError, ContextOverflowError):
+                    raise
+                except PolicyRefusedError:
+                    self._answered(trying=trying)
                     raise
                 except PolicyError as error:
+                    if isinstance(error, PolicySlowError) and await self._works(pending):
+                        raise
+                    failed = True
                     self._failed_once(asker, str(error))
-                    if self.down:
+                    if self.down and not answers:
                         continue
                     tries += 1
                     if tries >= TRIES:
-                        raise
-                    await self._wait_to_retry(pending, tries, str(error), seed)
+                        if answers or not await self._fails_everybody(pending):
+                            raise
+                        tries = 0
+                        continue
+                    await self._wait_to_retry(pending, tries, error, seed)
                 else:
                     self._answered(trying=trying)
                     return sample
@@ -164,13 +217,62 @@ class Completions:
                     if trying:
                         self._tried()
 
-    async def _wait_to_retry(self, pending: _Pending, tries: int, reason: str, seed: int) -> None:
+    async def _answers(self, pending: _Pending) -> bool:
+        """Whether the policy answers a prompt that no server has a reason to refuse, or to fail at.
+
+        Raises:
+            PolicyError: it doesn't.
+        """
+        prompt = self._policy.renderer.render((_PROBE,))
+        try:
+            await self._once(pending, SampleRequest(prompt, _PROBE_TOKENS, 1.0, 0))
+        except (PolicyLostError, PolicyDeniedError):
+            raise
+        except (PolicyRefusedError, ContextOverflowError):
+            pass
+        self._answered(trying=True)
+        return True
+
+    async def _fails_everybody(self, pending: _Pending) -> bool:
+        """Whether the server's failures are no trial's own: it fails at our prompt, too.
+
+        A request may have failed for good before any other has failed once.
+        """
+        if not self._failed or self._server() is None:
+            return False
+        try:
+            await self._answers(pending)
+        except (PolicyLostError, PolicyDeniedError):
+            raise
+        except PolicyError:
+            self._silent = True
+            self._look()
+            return True
+        return False
+
+    async def _works(self, pending: _Pending) -> bool:
+        """Whether a policy that has not been done in time is at work, and not lost."""
+        if pending.at_work:
+            return True
+        pending.delay(True, _now() - pending.since)
+        try:
+            return await self._answers(pending)
+        except (PolicyLostError, PolicyDeniedError):
+            raise
+        except PolicyError:
+            return False
+
+    async def _wait_to_retry(
+        self, pending: _Pending, tries: int, error: PolicyError, seed: int
+    ) -> None:
         self._retried += 1
-        wait = retry_wait(self.retry_wait_sec, tries, seed)
+        wait = retry_wait(self._retry_wait_sec, tries, seed)
+        if isinstance(error, PolicyBusyError):
+            wait = max(wait, min(error.retry_after_sec, _LONGEST_RETRY_SEC))
         asker = pending.asker
         self._journal.append(
             CompletionRetried(
-                trial=asker.trial, turn=asker.turn, tries=tries, reason=reason, wait_sec=wait
+                trial=asker.trial, turn=asker.turn, tries=tries, reason=str(error), wait_sec=wait
             )
         )
         pending.delay(True, _now() - pending.since)
@@ -179,20 +281,29 @@ class Completions:
             pending.delay(False)
 
     async def _once(self, pending: _Pending, request: SampleRequest) -> Sample:
-        limit_sec = pending.asker.limit_sec
-        pending.limit = limit = Budget(limit_sec)
-        pending.held = False
+        asker = pending.asker
+        whole_sec = _LARGEST_SHARE * asker.budget_sec
+        silence, whole = pending.limits = (Budget(asker.limit_sec), Budget(whole_sec))
+        pending.held = pending.at_work = False
+        pending.heard = silence.active()
         self._hold(pending)
         try:
-            async with limit.spending():
+            async with whole.spending(), silence.spending():
                 return await self._policy.sample(request)
         except TimeoutError as error:
             # Else the trial's budget would run out, and the policy's silence be scored as its own.
             address = self._policy.info.address
             server = "" if address is None else f" from {address}"
-            raise PolicyError(f"no answer{server} within {limit_sec:g} s") from error
+            if whole.spent:
+                raise PolicySlowError(
+                    f"no whole answer{server} within {whole_sec:g} s, {_LARGEST_SHARE:.0%} of the"
+                    f" trial's {asker.budget_sec:g} s; trial_timeout_sec gives it more"
+                ) from error
+            raise PolicyError(
+                f"no answer{server} within {asker.limit_sec:g} s (sample_timeout_sec)"
+            ) from error
         finally:
-            pending.limit = None
+            pending.limits = ()
 
     @contextlib.asynccontextmanager
     async def _asking(self, asker: Asker) -> AsyncIterator[_Pending]:
@@ -212,15 +323,29 @@ class Completions:
 
     async def _watch(self) -> None:
         while True:
+            self._listen()
             self._look()
             await asyncio.sleep(_LOOK_SEC)
 
-    def _server(self) -> ServerStatus | None:
+    def _status(self) -> PolicyStatus | None:
         try:
-            return self._policy.status().server
+            return self._policy.status()
         except Exception:  # noqa: BLE001  the monitor says so; a completion needs no status
             _log.debug("the policy's status can't be had", exc_info=True)
             return None
+
+    def _server(self) -> ServerStatus | None:
+        status = self._status()
+        return None if status is None else status.server
+
+    def _listen(self) -> None:
+        """Take up that the policy goes on with its work."""
+        status = self._status()
+        progress = None if status is None else status.progress
+        if progress is not None and self._progress is not None and progress != self._progress:
+            for pending in self._pending:
+                pending.hear()
+        self._progress = progress
 
     def _look(self) -> None:
         """Take up what the server says of itself, and what became of the latest requests."""
@@ -246,8 +371,8 @@ class Completions:
             "policy",
             self._cause(state, server.reason if server is not None else ""),
             # What a server says of itself is journalled as it is measured.
-            tell=lasted >= (_TELL_SEC if self._silent else self.patience_sec),
-            pause=lasted >= self.patience_sec,
+            tell=lasted >= (_TELL_SEC if self._silent else self._patience_sec),
+            pause=lasted >= self._patience_sec,
         )
 
     def _cause(self, state: str, reason: str) -> OutageCause:
@@ -256,21 +381,23 @@ class Completions:
             why = f" ({reason})" if reason else ""
             text = f"{name} {_STATES[state]}{why}"
         else:
-            text = f"{name} answers no request ({self._why})"
+            text = f"{name} completes no request ({self._why})"
         remedy = _REMEDY.get(state, "the run then resumes automatically")
-        return OutageCause(text, remedy + _AT_ONCE)
+        at_once = to_type("ctl", "run", "resume", self._journal.run.path)
+        return OutageCause(text, f"{remedy} (`P`, or `{at_once}`, tries at once)")
 
     def _hold(self, pending: _Pending) -> None:
         """Stop a request's time-out while the server has paused its queue, not while it is gone."""
         server = self._server()
         paused = self.down and server is not None and server.state.startswith("paused")
-        if pending.limit is None or paused == pending.held:
+        if not pending.limits or paused == pending.held:
             return
         pending.held = paused
-        if paused:
-            pending.limit.hold()
-        else:
-            pending.limit.release()
+        for limit in pending.limits:
+            if paused:
+                limit.hold()
+            else:
+                limit.release()
 
     def _failed_once(self, asker: Asker, why: str) -> None:
         self._why = why
@@ -282,6 +409,8 @@ class Completions:
     def _answered(self, *, trying: bool) -> None:
         self._failed.clear()
         self._silent = False
+        for pending in self._pending:
+            pending.hear()
         if trying and (server := self._server()) is not None:
             # What the server says is of another queue, or not true any more.
             self._disproved = server.state, server.since

@@ -19,12 +19,20 @@ from tbtui.config import (
 from tbtui.config.values import (
     EMBEDDED_MODELS,
     Problem,
+    completion_within,
     error,
     errors_first,
+    is_embedded,
     require_no_errors,
     warning,
 )
-from tbtui.engines.config_checks import common_problems, context_problems, listed
+from tbtui.engines.config_checks import (
+    common_problems,
+    context_problems,
+    listed,
+    thinking_problems,
+)
+from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.prices import price_list
 from tbtui.policies.registry import policy_problems
@@ -34,21 +42,74 @@ if TYPE_CHECKING:
     from tbtui.policies.base import PolicyInfo
 
 
+_COLLAPSING_RATE = 4e-4
+"""Two of five runs of the embedded policy at this rate fell to a fraction of what they had
+reached."""
+
+
 def grpo_problems(config: RunConfig) -> list[Problem]:
     """Problems of the settings that can be seen before the policy starts."""
     return [
+        *_embedded_models(config),
+        *_outcomes(config),
         *_without_prime_rl(config),
         *policy_problems(config),
         *_tasks_of_others(config),
         *_budget(config),
         *common_problems(config),
+        *_biased_or_collapsing(config),
     ]
 
 
 def unsupported(config: RunConfig, info: PolicyInfo) -> list[Problem]:
     """What the policy, once it has started, can't do of what was asked for. The errors come
     first."""
-    return errors_first([*_by_the_policy(config, info), *_context(config, info)])
+    fitted = fitted_to_model(config, info)
+    thinking = thinking_problems(fitted) if info.thinks else ()
+    return errors_first([*_by_the_policy(config, info), *_context(fitted, info), *thinking])
+
+
+def fitted_to_model(config: RunConfig, info: PolicyInfo) -> RunConfig:
+    """`config` with a `max_tokens` that nobody has given as its default is in the model's context,
+    which may not have been known before the policy had started."""
+    most = completion_within(_context_of(config, info))
+    if "max_tokens" in config.given or config.max_tokens <= most or is_embedded(to_json(config)):
+        return config
+    return config.replace(max_tokens=most)
+
+
+def _context_of(config: RunConfig, info: PolicyInfo) -> int:
+    return min(config.context_limit or info.context_limit, info.context_limit)
+
+
+def _embedded_models(config: RunConfig) -> Iterator[Problem]:
+    if config.policy == "local" and config.model_name not in EMBEDDED_MODELS:
+        yield error(
+            f"model_name={config.model_name}: the embedded policy has two models,"
+            f" {' and '.join(EMBEDDED_MODELS)}; to start from other weights, give"
+            " checkpoint=DIRECTORY; for another model, policy=tinker or engine=prime-rl, or"
+            " policy=vllm to evaluate one"
+        )
+
+
+def _outcomes(config: RunConfig) -> Iterator[Problem]:
+    try:
+        yield from map(warning, outcome_policy(config.on_outcome).warnings())
+    except ConfigError as wrong:
+        yield error(str(wrong))
+
+
+def _biased_or_collapsing(config: RunConfig) -> Iterator[Problem]:
+    if config.oversample and config.oversample_keep == "first_finished":
+        yield warning(
+            "oversample_keep=first_finished: the first trials to finish fill a group, so short"
+            " ones are trained on more often"
+        )
+    if config.policy == "local" and config.learning_rate >= _COLLAPSING_RATE:
+        yield warning(
+            f"learning_rate={config.learning_rate:g}: from {_COLLAPSING_RATE:g} on the embedded"
+            " policy has been seen to collapse; 2e-4 learns well"
+        )
 
 
 def _without_prime_rl(config: RunConfig) -> Iterator[Problem]:
@@ -121,8 +182,7 @@ def _context(config: RunConfig, info: PolicyInfo) -> Iterator[Problem]:
             f"context_limit={config.context_limit}: {info.model_name} has {info.context_limit}"
             " tokens"
         )
-    limit = min(config.context_limit or info.context_limit, info.context_limit)
-    yield from context_problems(config, limit)
+    yield from context_problems(config, _context_of(config, info))
 
 
 def changed_config(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:

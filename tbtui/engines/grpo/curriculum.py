@@ -7,9 +7,7 @@ import random
 from collections.abc import Collection, Sequence
 
 from tbtui.algorithm.curriculum import MAX_FACTOR, NOTHING_SAID, Beta, Chooser, Draw, Say
-from tbtui.catalog.tasks import TaskInfo
-from tbtui.config import RunConfig
-from tbtui.engines.grpo.recorded import StartingPoint
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.rollouts import GroupPlan, derive_seed
 from tbtui.errors import UserError
 from tbtui.journal.commands import Command
@@ -21,8 +19,8 @@ from tbtui.journal.events import (
     TasksJudged,
     TasksWeighted,
 )
-from tbtui.journal.figures import task_shares, weight_words
-from tbtui.journal.writer import JournalWriter
+from tbtui.journal.figures import task_shares
+from tbtui.view.sentences import weight_words
 from tbtui.vocabulary import category_of
 
 _FADED = 0.1
@@ -40,48 +38,40 @@ class Curriculum:
     then: all of it is in the journal, so that a resumed run draws the same.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        train: Sequence[TaskInfo],
-        start: StartingPoint,
-        journal: JournalWriter,
-    ) -> None:
-        self._config = config
+    def __init__(self, run: EngineContext) -> None:
+        self._run = run
+        train = run.split.train
         self._kinds = {task.name: category_of(task.kind, task.category) for task in train}
-        self._rates, self._said = start.rates, start.said
-        self._rates.half_life = config.task_half_life
-        self._journal = journal
+        self._rates, self._said = run.start.rates, run.start.said
+        self._rates.half_life = run.config.task_half_life
+        self._journal = run.journal
         self._judged: dict[str, float] = {}
         """Task -> its learnability as it was journalled last."""
         self._expected: dict[int, float] = {}
         """Step -> how many of its groups are expected to have a signal."""
 
-    def change(self, config: RunConfig) -> None:
-        """Use other settings for draws from now on."""
-        self._config = config
-
     @property
     def in_order(self) -> bool:
-        """Whether tasks are taken in the seed's order: nothing and nobody weighs them."""
+        """Whether tasks are taken in the seed's order: neither the settings nor a
+        person weighs them."""
         nothing = all(say == NOTHING_SAID for say in self._said.values())
-        return self._config.task_sampling == "uniform" and nothing
+        return self._run.config.task_sampling == "uniform" and nothing
 
     def draw(self, step: int, tasks: Sequence[str], count: int, taken: Sequence[str]) -> list[Draw]:
         """Draw `count` of `tasks` for a batch that has those of `taken` already."""
-        rng = random.Random(derive_seed("tasks", self._config.seed, step, len(taken)))
+        rng = random.Random(derive_seed("tasks", self._run.config.seed, step, len(taken)))
         return self._chooser().draw(sorted(tasks), count, rng, taken)
 
     def _chooser(self) -> Chooser:
-        config = self._config
+        config = self._run.config
         return Chooser(config.task_sampling, config.task_floor, self._rates, self._said)
 
     def journal(
         self, step: int, tasks: Sequence[str], groups: Sequence[GroupPlan], drawn: Sequence[Draw]
     ) -> None:
         """Journal what was drawn of `tasks` for the groups, and why."""
-        sampling = self._config.task_sampling
-        floor = 0.0 if sampling == "uniform" else self._config.task_floor
+        sampling = self._run.config.task_sampling
+        floor = 0.0 if sampling == "uniform" else self._run.config.task_floor
         chooser = self._chooser()
         shares = task_shares(chooser.weights(tasks), floor, chooser.untried(tasks))
         drawn_tasks = {
@@ -108,7 +98,7 @@ class Curriculum:
     @property
     def _compared(self) -> int:
         """How many trials decide whether a group has a signal."""
-        return self._config.screen_trials or self._config.group_size
+        return self._run.config.screen_trials or self._run.config.group_size
 
     # What came of it
 

@@ -7,7 +7,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import msgspec
 
 from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.step import demonstration_data
-from tbtui.config import RunConfig
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.rollouts import TrialPlan, derive_seed
 from tbtui.journal.demonstrations import (
@@ -27,9 +27,7 @@ from tbtui.journal.demonstrations import (
     commands_of,
 )
 from tbtui.journal.events import DemonstrationKept, DemonstrationsTrained, Noted
-from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import Datum, Policy, PolicyError, SampleRequest
+from tbtui.policies.base import Datum, PolicyError, SampleRequest
 from tbtui.rollout.messages import Demonstrated
 
 _WORDS_TEMPERATURE = 0.1
@@ -59,27 +57,13 @@ class StepDemonstrations:
 class DemonstrationKeeper:
     """Writes demonstrations as trials are given back, and reads those that were accepted."""
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        config: Callable[[], RunConfig],
-        policy: Policy,
-        journal: JournalWriter,
-        heldout: Collection[str],
-        spend: Callable[[Tokens], object],
-    ) -> None:
-        """
-        Args:
-            config: the settings in force now.
-            heldout: tasks that are never trained on.
-            spend: counts what the policy was asked for.
-        """
-        self._files = Demonstrations(run)
-        self._config = config
-        self._policy = policy
-        self._journal = journal
-        self._heldout = heldout
-        self._spend = spend
+    def __init__(self, run: EngineContext) -> None:
+        self._run = run
+        self._files = Demonstrations(run.directory)
+        self._policy = run.policy
+        self._journal = run.journal
+        self._heldout = {task.name for task in run.split.heldout}
+        """Tasks that are never trained on."""
         self._filling: set[asyncio.Task[None]] = set()
         self._warned: set[str] = set()
         """Reasons not to train on a demonstration that are journalled already."""
@@ -90,7 +74,7 @@ class DemonstrationKeeper:
         """Keep what was typed in a trial, if the settings want it."""
         style = _style(message)
         commands = commands_of(message.typed, style.seconds)
-        if self._config().demos == "off" or not commands:
+        if self._run.config.demos == "off" or not commands:
             return
         kept = Demonstration(
             trial=message.trial,
@@ -135,13 +119,13 @@ class DemonstrationKeeper:
         its own are the least that it has to learn besides the commands."""
         request = SampleRequest(
             kept.prompt_ids,
-            self._config().max_tokens,
+            self._run.config.max_tokens,
             _WORDS_TEMPERATURE,
             derive_seed(seed, "demonstration", kept.turn),
         )
         try:
             sample = await self._policy.sample(request)
-            self._spend(
+            self._run.spending.add(
                 Tokens(
                     prompt=len(kept.prompt_ids),
                     cached=sample.cached_tokens,
@@ -171,7 +155,7 @@ class DemonstrationKeeper:
         Args:
             recorded: an interrupted run's step is trained again on those that it was trained on.
         """
-        config, before = self._config(), recorded.demonstrations
+        config, before = self._run.config, recorded.demonstrations
         if before is None and (config.demos != "train" or recorded.finished):
             return StepDemonstrations()
         known, problems = await asyncio.to_thread(self._files.readable)

@@ -10,53 +10,45 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
 
-from tbtui.algorithm.step import ScoredGroup
-from tbtui.catalog.split import Split
-from tbtui.config import ConfigError, RunConfig
-from tbtui.config.trust import remember
+from tbtui.algorithm.evaluation import attempts
+from tbtui.config import RunConfig
 from tbtui.engines.awaiting import comes_before, running
-from tbtui.engines.grpo.batch import Batch
-from tbtui.engines.grpo.budget import Budget
+from tbtui.engines.command_queue import CommandQueue
+from tbtui.engines.grpo.batch import Batch, BatchPlan, OpenBatches
+from tbtui.engines.grpo.budget import RunBudget
 from tbtui.engines.grpo.checkpoint_state import CheckpointError, TrainingProgress
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.commands import RunCommands
-from tbtui.engines.grpo.config_checks import changed_config, differences, in_words
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.curriculum import Curriculum
-from tbtui.engines.grpo.demonstrations import DemonstrationKeeper
-from tbtui.engines.grpo.failures import HaltError, one_cause, require_evidence
-from tbtui.engines.grpo.fork_groups import ForkGroups, fork_metrics
-from tbtui.engines.grpo.forks import ForkRequest, Forks, fork_origin, forks_line, values_line
+from tbtui.engines.grpo.failures import one_cause, require_evidence
+from tbtui.engines.grpo.forks import ForkGroups, ForkRequest, fork_origin, turn_value
 from tbtui.engines.grpo.group import BatchRules
-from tbtui.engines.grpo.learning import LearningStep, group_scored, recipe_of
+from tbtui.engines.grpo.learning import LearningStep, ScoreJournal, group_scored
+from tbtui.engines.grpo.live_settings import LiveSettings
 from tbtui.engines.grpo.metrics import (
-    Spending,
-    pace_line,
     sampling_speed,
     step_metrics,
     step_times,
     summarize,
-    summary_line,
     useful_groups,
 )
-from tbtui.engines.grpo.pausing import Pause
-from tbtui.engines.grpo.plan import BatchPlanner
+from tbtui.engines.grpo.phases import RunPhases
+from tbtui.engines.grpo.plan import BatchPlanner, SpareGroups
 from tbtui.engines.grpo.publications import Publications
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,
     RUN_ENDED_FIRST,
     RecordedBatch,
-    StartingPoint,
 )
 from tbtui.engines.grpo.review import ReviewGate
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.trials import TrialRunner
-from tbtui.engines.grpo.turn_credit import TurnCredit
-from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     AlarmRaised,
     DemonstrationsTrained,
@@ -65,15 +57,11 @@ from tbtui.journal.events import (
     Noted,
     RunPhase,
     RunPhaseChanged,
-    SettingsChanged,
     StepFinished,
     StepStarted,
 )
-from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import Policy, PolicyError, PolicyLostError
-
-_WAITING = (RunPhase.SAMPLING, RunPhase.REVIEWING)
-"""Phases in which the next step waits to be trained."""
+from tbtui.policies.base import PolicyError, PolicyLostError
+from tbtui.view.sentences import forks_line, summary_line, values_line
 
 AlarmCheck = Callable[[StepFinished | EvalFinished], Sequence[AlarmRaised]]
 """Gives the alarms that a measurement raises."""
@@ -84,94 +72,47 @@ class GrpoEngine:
 
     def __init__(
         self,
-        config: RunConfig,
-        split: Split,
-        policy: Policy,
+        run: EngineContext,
         runner: TrialRunner[Any],
-        journal: JournalWriter,
         keeper: CheckpointKeeper,
         check_alarms: AlarmCheck,
-        start: StartingPoint | None = None,
+        queue: CommandQueue,
     ) -> None:
-        """`policy` has loaded the checkpoint of `start`."""
-        self.config = config
-        """The settings in force now."""
-        self._policy = policy
+        """`queue`: commands that are carried out from now on."""
+        self._run = run
+        self.queue = queue
+        self._policy = run.policy
         self._runner = runner
-        self._journal = journal
+        self._journal = run.journal
         self._keeper = keeper
         self._check_alarms = check_alarms
-        self._start = start or StartingPoint()
-        self._recipe = recipe_of(config, policy.info)
-        self._split = split
-        self._unusable = runner.unusable
-        self._curriculum = Curriculum(config, split.train, self._start, journal)
-        self._planner = BatchPlanner(config, split, self._start, runner.unusable, self._curriculum)
-        self.step = self._start.step
-        """Batches trained on."""
-        self._sampling: dict[int, Batch] = {}
-        """Batches whose trials run or wait to be trained on, by step."""
-        self._evaluating: Batch | None = None
-        self._gate = ReviewGate(
-            lambda: self.config,
-            self._recipe,
-            keeper.directory.review_rules,
-            journal,
-            # A decision made in time counts, even if it came before there was an engine.
-            lambda: runner.steering.open and self.commands.up_to_date,
-            self._review_waits,
-        )
-        self._begun = self.step
-        self._spending = Spending(
-            config, self._start.spent, policy, lambda: self._planner.to_come(self.step)
-        )
-        self._budget = Budget(config, self._spending.by_unit(), journal)
-        self._publications = Publications(policy, journal, self._start, config.on_alarm)
+        self._start = run.start
+        self._split = run.split
+        self._pause = runner.pause
+        self._curriculum = Curriculum(run)
+        self._planner = BatchPlanner(run, runner.unusable, self._curriculum)
+        self._spending = run.spending
+        self._spending.begin()
+        self._phases = RunPhases(run)
+        self._gate = ReviewGate(run, self._phases, runner.steering, queue)
+        self._budget = RunBudget(run)
+        self._publications = Publications(run.policy, run.journal, run.start, run.config.on_alarm)
         self._learning: LearningStep | None = None
         """The step that is sampled and trained."""
-        self._phase, self._phase_since = RunPhase.STARTING, time.monotonic()
-        self._evaluation_sec = 0.0
-        """How long the latest evaluation took."""
-        self._pace_said = False
-        self._reviewing_sec = 0.0
-        """How long the step under way has waited for nothing but its review."""
-        self._pause = Pause(self._start.paused)
-        self._forks = Forks(
-            keeper.directory,
-            lambda: self.config,
-            {task.name: task for task in (*split.train, *split.heldout, *split.unused)},
-            runner,
-            self._recipe,
-            journal,
-            self._start,
-            lambda: self.step,
-            self._spending.add,
-        )
-        self._demonstrations = DemonstrationKeeper(
-            keeper.directory,
-            lambda: self.config,
-            policy,
-            journal,
-            {task.name for task in split.heldout},
-            self._spending.add,
-        )
-        runner.keep_demonstration = self._demonstrations.keep
-        self._credit = TurnCredit(self._forks, lambda: self.config, journal)
-        self._fork_groups = ForkGroups(self._forks, lambda: self.config, journal)
-        self.commands = RunCommands(
-            journal,
-            runner.steering,
-            self._pause,
-            self._batches,
-            self._change,
-            self._curriculum.weigh,
-            self._forks.ask,
-            runner.outages,
-        )
-        runner.outages.steer(self.commands)
-        runner.raise_alarm = self._raise
-        if self._pause.on:
-            runner.steering.hold()
+        self._batches = OpenBatches()
+        self._forks = ForkGroups(run, runner, self._batches)
+        settings = LiveSettings(run, runner, self._planner, keeper)
+        self._commands = RunCommands(queue, runner, self._batches, settings, self._forks)
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings in force now."""
+        return self._run.config
+
+    @property
+    def step(self) -> int:
+        """Batches trained on."""
+        return self._run.step
 
     async def run(self) -> str:
         """Train to the end; returns one line that sums it up.
@@ -194,11 +135,15 @@ class GrpoEngine:
             ending = POLICY_LOST_FIRST
             raise
         finally:
-            await self._demonstrations.close()
-            self.commands.end(ending)
+            await self._runner.demonstrations.close()
+            self._commands.end(ending)
 
     async def _train(self, sampling: asyncio.TaskGroup) -> str:
-        self._raise(*(await self._publications.look(self.step)).alarms)
+        if self._policy.info.sampler_tolerance is not None:
+            detail = "comparing what samples with what trains"
+            event = RunPhaseChanged(phase=RunPhase.STARTING, step=self.step, detail=detail)
+            self._journal.append(event)
+        self._pause.raise_alarms(*(await self._publications.look(self.step)).alarms)
         self._forks.serve(sampling)
         if self.config.fork_from is not None:
             return await self._fork(fork_origin(self.config))
@@ -208,7 +153,7 @@ class GrpoEngine:
             after = await self._evaluate_if_due(sampling, after)
         while self.step < self._planner.last_step:
             await self._begin_batches(sampling)
-            if self._begun == self.step:
+            if self._run.begun == self.step:
                 return await self._stop_spending(before, after)
             await self._train_step(self.step + 1)
             after = await self._evaluate_if_due(sampling, after)
@@ -218,19 +163,24 @@ class GrpoEngine:
 
     async def _fork(self, request: ForkRequest) -> str:
         """Try forks of another run's trial; returns what came of them, in one line."""
-        self._enter(RunPhase.EVALUATING)
+        self._phases.enter(RunPhase.EVALUATING)
         if request.search:
-            course = await self._forks.course(request)
-            return values_line(await self._forks.search(request, course, self._run_forks))
+            measurement = await self._forks.measure(request)
+            while (group := await measurement.next()) is not None:
+                measurement.add(await self._run_forks(group))
+            return values_line(self._forks.valued(measurement))
         batch, started = await self._forks.begin(request)
-        return forks_line(await self._run_forks(batch), started)
+        rollouts = await self._run_forks(batch)
+        tried = attempts(rollout.reward for rollout in rollouts)
+        solved = turn_value(started.turn, tried)
+        return forks_line(started, solved, len(rollouts) - tried.scored)
 
     async def _run_forks(self, batch: Batch) -> tuple[Rollout, ...]:
-        self._evaluating = batch
+        self._batches.evaluating = batch
         try:
             (rollouts,) = await self._resting(batch.run(), batch)
         finally:
-            self._evaluating = None
+            self._batches.evaluating = None
         self._spending.add(batch.tokens())
         return rollouts
 
@@ -241,7 +191,7 @@ class GrpoEngine:
         if (after is None or after.step < self.step) and self._pays_evaluation():
             after = await self._evaluate(self.step) or after
         done = summary_line(self.step, before, after)
-        return f"{done}; {self._budget.why_ended(self.config)}"
+        return f"{done}; {self._budget.why_ended()}"
 
     def _pays_evaluation(self) -> bool:
         """Whether the budget pays for an evaluation; says so where it doesn't."""
@@ -267,16 +217,16 @@ class GrpoEngine:
     async def _begin_batches(self, sampling: asyncio.TaskGroup) -> None:
         """Sample every batch that may be: see the bound on staleness above."""
         allowed = self.step + 1 + self.config.max_steps_off_policy
-        while self._begun < min(allowed, self._planner.last_step):
-            if self._begun + 1 not in self._start.batches and not self._budget.begins(
-                self._begun - self.step
+        while self._run.begun < min(allowed, self._planner.last_step):
+            if self._run.begun + 1 not in self._start.batches and not self._budget.begins(
+                self._run.begun - self.step
             ):
                 return
             # One that was begun before an interruption may be looked at and steered in a pause too.
-            if self._begun + 1 not in self._start.batches:
+            if self._run.begun + 1 not in self._start.batches:
                 await self._until_resumed()
-            self._begun += 1
-            sampling.create_task(self._begin_batch(self._begun).run())
+            self._run.begun += 1
+            sampling.create_task(self._begin_batch(self._run.begun).run())
 
     def _begin_batch(self, step: int) -> Batch:
         recorded = self._start.batches.get(step)
@@ -284,45 +234,30 @@ class GrpoEngine:
         if recorded is None:
             names = {group.group: group.task.name for group in groups}
             self._journal.append(StepStarted(step=step, groups=names))
-        batch = Batch(
-            groups,
-            self._planner.rules(),
-            self._recipe,
-            self._runner,
-            self._journal,
-            recorded=recorded,
-            spare=self._planner.spare(step, groups),
-            review=self._gate.review(step, recorded),
-        )
-        self._sampling[step] = batch
+        spare = SpareGroups(self._planner, step, groups)
+        review = self._gate.review(step, recorded)
+        plan = BatchPlan(groups, self._planner.rules(), recorded, spare, review)
+        batch = Batch(self._run, self._runner, plan)
+        self._batches.sampling[step] = batch
         return batch
 
     async def _train_step(self, step: int) -> None:
         """Train on the batch of this step as soon as, or while, its trials are done."""
         started, config = time.monotonic(), self.config
-        self._reviewing_sec = 0.0
-        self._enter(self._waiting_phase())
-        batch, recorded = self._sampling[step], self._start.batches.get(step, RecordedBatch())
-
-        def scored(group: ScoredGroup[Rollout]) -> None:
-            event = group_scored(step, group)
-            if event.group not in recorded.scored:
-                self._journal.append(event)
+        self._phases.begin_step()
+        batch = self._batches.sampling[step]
+        recorded = self._start.batches.get(step, RecordedBatch())
 
         rate = recorded.learning_rate or self._planner.learning_rate(step)
-        learning = LearningStep(self._recipe, self._policy, rate, config.batch_size, scored)
+        scores = ScoreJournal(self._journal, step, recorded.scored)
+        learning = LearningStep(self._run.recipe, self._policy, rate, config.batch_size, scores)
         self._learning = learning
-        self._credit.begin(config.batch_size)
-        groups = []
         while (rollouts := await self._resting(batch.next_group(), batch)) is not None:
-            groups.append(rollouts)
-            await learning.add(await self._credit.valued(rollouts))
-        for group in await self._fork_groups.sampled(step, groups):
-            await learning.add(group)
-        require_evidence(learning.rollouts, self._unusable)
+            await learning.add(rollouts)
+        require_evidence(learning.rollouts, self._runner.unusable, answered=self._runner.has_worked)
         sampled = time.monotonic()
-        self._enter(RunPhase.TRAINING)
-        shown = await self._demonstrations.of_step(step, recorded)
+        self._phases.enter(RunPhase.TRAINING)
+        shown = await self._runner.demonstrations.of_step(step, recorded)
         await learning.finish(shown.data)
         nats = learning.demonstrated_nats()
         if nats is not None and recorded.demonstrations is None:
@@ -331,41 +266,33 @@ class GrpoEngine:
                     step=step, demonstrations=shown.ids, loss=nats, weight=shown.weight
                 )
             )
-        metrics = learning.metrics(lambda version: self._publications.age(version, step))
+        metrics = learning.metrics(self._publications, step)
         published = await self._publications.publish(step)
-        del self._sampling[step]
-        self.step, self._learning = step, None
-        own, forked = _by_purpose(learning.scored)
-        expected = self._curriculum.finish(step, [group_scored(step, group) for group in own])
+        del self._batches.sampling[step]
+        self._run.step, self._learning = step, None
+        groups = learning.scored
+        expected = self._curriculum.finish(step, [group_scored(step, group) for group in groups])
         if recorded.finished:
             # All of it is in the journal, but that it was trained once more.
             self._spending.add(learning.tokens())
-            self._raise(*published.alarms)
+            self._pause.raise_alarms(*published.alarms)
             return
         now = time.monotonic()
-        metrics |= {**step_metrics(own, config.max_tokens), **published.metrics}
+        metrics |= {**step_metrics(groups, config.max_tokens), **published.metrics}
         tokens = batch.tokens() + learning.tokens()
-        useful = useful_groups(own)
+        useful = useful_groups(groups)
         metrics |= self._spending.step(tokens, useful, batch.rollouts) | expected
-        metrics |= step_times(sampled - started, now - sampled, self._reviewing_sec)
+        metrics |= step_times(sampled - started, now - sampled, self._phases.reviewing_sec)
         if not recorded.attempts:
             metrics |= sampling_speed(tokens, metrics, ahead=config.max_steps_off_policy > 0)
         metrics["progress/batch"] = float(step)
-        metrics |= self._credit.metrics() | fork_metrics(forked)
         if asked_again := self._runner.completions.take_retried():
             metrics["sampling/asked_again"] = float(asked_again)
         for trial, logprobs in learning.trained_logprobs().items():
             self._journal.add_trained(trial, step, logprobs)
         self._tell(StepFinished(step=step, weights_version=published.version, metrics=metrics))
         self._budget.after_step(self._spending.by_unit())
-        self._raise(*published.alarms)
-        pace = None
-        if not self._pace_said:
-            steps, evaluations = self._planner.to_come(step)
-            pace = pace_line(metrics, steps, evaluations * self._evaluation_sec)
-            self._pace_said = pace is not None
-        for line in filter(None, (pace, self._spending.forecast_line())):
-            self._journal.append(Noted(level="info", text=line))
+        self._pause.raise_alarms(*published.alarms)
 
     async def _evaluate(self, step: int) -> EvalFinished | None:
         """Attempt the held-out tasks with the published weights; None if there are none.
@@ -382,7 +309,7 @@ class GrpoEngine:
         if not groups or step < self._start.step:
             return None
         await self._until_resumed()
-        self._enter(RunPhase.EVALUATING)
+        self._phases.enter(RunPhase.EVALUATING)
         config, recorded = self.config, self._start.evaluations.get(step)
         if recorded is None:
             tasks, trials = len(groups), len(groups) * config.eval_group_size
@@ -391,17 +318,16 @@ class GrpoEngine:
                 EvalStarted(step=step, tasks=tasks, trials=trials, temperature=temperature)
             )
         rules = BatchRules(config.eval_group_size)
-        self._evaluating = batch = Batch(
-            groups, rules, self._recipe, self._runner, self._journal, recorded=recorded
-        )
-        started = time.monotonic()
+        plan = BatchPlan(groups, rules, recorded)
+        self._batches.evaluating = batch = Batch(self._run, self._runner, plan)
         try:
             finished = await self._resting(batch.run(), batch)
         finally:
-            self._evaluating = None
-        self._evaluation_sec = time.monotonic() - started
+            self._batches.evaluating = None
         rollouts = [rollout for group in finished for rollout in group]
-        require_evidence(rollouts, self._unusable)
+        # Training may go on without; a run that does nothing else has failed.
+        goes_on = self._runner.has_worked or config.step_limit != 0
+        require_evidence(rollouts, self._runner.unusable, answered=goes_on)
         version, not_tried = self._publications.version, len(self._split.heldout) - len(groups)
         summary = summarize(rollouts, step, version, config.eval_temperature, not_tried=not_tried)
         consumed = self._spending.evaluation(batch.tokens())
@@ -411,7 +337,7 @@ class GrpoEngine:
         return summary
 
     async def _save(self) -> None:
-        self._enter(RunPhase.SAVING)
+        self._phases.enter(RunPhase.SAVING)
         await self._kept(self._keeper.save, self._progress())
 
     async def _kept[**P](
@@ -438,7 +364,7 @@ class GrpoEngine:
     async def _until_resumed(self) -> None:
         if self._pause.on:
             # What comes next: nothing is trained or saved for as long.
-            self._enter(RunPhase.SAMPLING)
+            self._phases.enter(RunPhase.SAMPLING)
             await self._resting(self._pause.over(), None)
 
     async def _resting[T](self, work: Coroutine[Any, Any, T], batch: Batch | None) -> T:
@@ -448,10 +374,10 @@ class GrpoEngine:
         review, or for the end of the pause.
         """
         async with running(work) as task:
-            for each in self._batches():
+            for each in list(self._batches):
                 await comes_before(each.begun.wait(), task)
             if batch is not None:
-                self.commands.trials_are_there()
+                self._commands.trials_are_there()
             while await comes_before(self._at_rest(batch), task):
                 await self._save_in_pause()
                 await comes_before(self._pause.over(), task)
@@ -474,10 +400,10 @@ class GrpoEngine:
             text = f"step {self.step + 1} is half trained: nothing can be saved until it is done"
             self._journal.append(Noted(level="info", text=f"paused; {text}"))
             return
-        phase = self._phase
+        phase = self._phases.now
         await self._save()
         self._journal.append(Noted(level="info", text=f"paused and saved at step {self.step}"))
-        self._enter(self._waiting_phase() if phase in _WAITING else phase)
+        self._phases.go_on(phase)
 
     def _progress(self) -> TrainingProgress:
         return TrainingProgress(step=self.step, weights_version=self._publications.version)
@@ -485,69 +411,4 @@ class GrpoEngine:
     def _tell(self, event: StepFinished | EvalFinished) -> None:
         """Journal what was measured, and what looks wrong about it."""
         self._journal.append(event)
-        self._raise(*self._check_alarms(event))
-
-    def _raise(self, *alarms: AlarmRaised) -> None:
-        for alarm in alarms:
-            self._journal.append(alarm)
-            if alarm.action == "pause":
-                self.commands.pause("pause", alarm.text)
-            elif alarm.action == "halt":
-                raise HaltError(f"{alarm.text} (on_alarm.{alarm.alarm}=halt)")
-
-    def _review_waits(self, step: int) -> None:
-        """Enter the phase that fits when the review of a step begins or ends to wait.
-
-        A phase is about the next step to be trained, and about no later one.
-        """
-        if step == self.step + 1 and self._phase in _WAITING:
-            self._enter(self._waiting_phase())
-
-    def _waiting_phase(self) -> RunPhase:
-        """What keeps the next step from being trained."""
-        batch = self._sampling.get(self.step + 1)
-        reviewing = batch is not None and batch.reviewing
-        return RunPhase.REVIEWING if reviewing else RunPhase.SAMPLING
-
-    def _enter(self, phase: RunPhase) -> None:
-        now = time.monotonic()
-        if self._phase is RunPhase.REVIEWING:
-            self._reviewing_sec += now - self._phase_since
-        self._phase, self._phase_since = phase, now
-        self._journal.append(RunPhaseChanged(phase=phase, step=self.step))
-
-    def _change(self, values: Mapping[str, Any]) -> str:
-        """Give settings other values from now on; says which. Raises `ConfigError`."""
-        old, new = self.config, changed_config(self.config, values)
-        self._planner.change(new)
-        if self._planner.last_step < self._begun:
-            self._planner.change(old)
-            raise ConfigError(f"max_steps={new.max_steps}: step {self._begun} has begun already")
-        self.config = new
-        self._budget.change(new)
-        self._runner.change(new)
-        self._keeper.keep_last = new.keep_checkpoints
-        now, before = differences(old, new), differences(new, old)
-        if not now:
-            return "it is so already"
-        self._journal.append(SettingsChanged(settings=now, before=before))
-        remember(new, self._keeper.directory.path)
-        return in_words(before, now)
-
-    def submit(self, command: Command) -> None:
-        """Journal a command and carry it out. Called on the engine's loop."""
-        self.commands.submit(command)
-
-    def _batches(self) -> list[Batch]:
-        """The batches whose trials can still be steered."""
-        evaluating = [self._evaluating] if self._evaluating else []
-        return [*evaluating, *self._sampling.values(), *self._forks.batches]
-
-
-def _by_purpose(
-    groups: Sequence[ScoredGroup[Rollout]],
-) -> tuple[list[ScoredGroup[Rollout]], list[ScoredGroup[Rollout]]]:
-    """A step's groups of whole trials, and those of forks."""
-    of_forks = [group.rollouts[0].plan.purpose == "fork" for group in groups]
-    pairs = list(zip(groups, of_forks, strict=True))
-    return [group for group, fork in pairs if not fork], [group for group, fork in pairs if fork]
+        self._pause.raise_alarms(*self._check_alarms(event))

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from tbtui.engines.grpo.rollouts import Rollout, derive_seed
 from tbtui.errors import UserError
+from tbtui.findings import Unusable
+from tbtui.invocation import to_type
 from tbtui.journal.events import Outcome, TasksSetAside
 from tbtui.journal.writer import JournalWriter
+from tbtui.outcomes import INFRASTRUCTURE, UNANSWERED
 from tbtui.policies.base import PolicyLostError
-from tbtui.rollout.verifier_fault import names_network
+from tbtui.verifier_fault import names_network
 
 _LONGEST_WAIT_SEC = 60.0
 _FIRST_RESTART_SEC, _LONGEST_RESTART_SEC = 5.0, 300.0
-_SAME_SETUP_FAILURES = 3
-"""A task whose environment failed so often in one way is not tried again."""
+_SAME_FAILURES = 3
+"""A task whose environment or verifier failed so often in one way is not tried again."""
 _ENOUGH_TRIED = 6
 """Fewer tasks than this say nothing about the rest."""
 
@@ -58,8 +62,8 @@ def retry_wait(first_sec: float, attempt: int, seed: int) -> float:
 class PolicyRestartLimit:
     """Counts policies lost in a row, with no step trained in between."""
 
-    def __init__(self, limit: int, run: str) -> None:
-        """`limit`: how many may be made afresh; `run`: the run's name, for the way to resume it."""
+    def __init__(self, limit: int, run: Path) -> None:
+        """`limit`: how many may be made afresh; `run`: its directory, for the way to resume it."""
         self._limit = limit
         self._run = run
         self._in_a_row = 0
@@ -89,24 +93,28 @@ class PolicyRestartLimit:
         if self._in_a_row >= self._limit:
             again = f" ({self._in_a_row} new ones made since)" if self._in_a_row else ""
             raise HaltError(
-                f"the policy was lost{again}: {reason}; tbtui run --resume {self._run} goes on from"
-                f" step {self.trained}"
+                f"the policy was lost{again}: {reason};"
+                f" {to_type('run', '--resume', self._run)} goes on from step {self.trained}"
             )
         self._in_a_row += 1
         return min(_LONGEST_RESTART_SEC, _FIRST_RESTART_SEC * 2.0 ** (self._in_a_row - 1))
 
 
-def require_evidence(rollouts: Sequence[Rollout], unusable: UnusableTasks) -> None:
-    """Refuse to go on when infrastructure has failed every single trial of a batch.
+def require_evidence(
+    rollouts: Sequence[Rollout], unusable: UnusableTasks, *, answered: bool = False
+) -> None:
+    """Refuse to go on when not one trial of a batch could be run.
 
-    Those of tasks that can't be used here say nothing about the others.
+    Those of tasks that can't be used here say nothing about the others. Nor do those that a server
+    refuses which has `answered` other trials: they may just be the tasks that it refuses.
 
     Raises:
-        HaltError: not one trial could be run.
+        HaltError: infrastructure has failed each, or the policy's server has answered none, ever.
     """
     usable = [rollout for rollout in rollouts if rollout.plan.task.name not in unusable]
+    silent = INFRASTRUCTURE if answered else INFRASTRUCTURE | UNANSWERED
     # A trial that a person gave a reward has run well enough for them.
-    if usable and all(r.outcome.infrastructure and r.reward is None for r in usable):
+    if usable and all(r.outcome in silent and r.reward is None for r in usable):
         last = usable[-1]
         raise HaltError(
             f"none of {len(usable)} trials could be run; the last one: {last.outcome}:"
@@ -126,9 +134,12 @@ class FailureStreak:
         self._failures: list[tuple[Outcome, str]] = []
         self._incidents: set[str] = set()
         self._last = ""
+        self.has_worked = False
+        """A trial has ended by the policy's own doing."""
 
     def worked(self) -> None:
         """Start counting anew: a trial ended by the policy's own doing."""
+        self.has_worked = True
         self._failures.clear()
         self._incidents.clear()
 
@@ -168,7 +179,7 @@ class UnusableTasks:
     """
 
     def __init__(
-        self, journal: JournalWriter, largest_share: float = 1.0, known: Mapping[str, str] = {}
+        self, journal: JournalWriter, largest_share: float = 1.0, known: Mapping[str, Unusable] = {}
     ) -> None:
         """
         Args:
@@ -177,54 +188,58 @@ class UnusableTasks:
         """
         self._journal = journal
         self._largest_share = largest_share
-        self._reasons = dict(known)
+        self._known = dict(known)
         self._tried: set[str] = set()
-        self._setups: Counter[tuple[str, str]] = Counter()
-        """(Task, reason) -> how often its environment failed to start for that reason."""
-        self._found: dict[str, str] = {}
+        self._failures: dict[str, Counter[str]] = defaultdict(Counter)
+        """Task -> reason -> how often its environment or its verifier failed for that reason."""
+        self._found: set[str] = set()
         """Those that turned out in a trial of this process."""
 
     def __contains__(self, task: object) -> bool:
-        return task in self._reasons
+        return task in self._known
 
     def reason(self, task: str) -> str:
-        return self._reasons[task]
+        return self._known[task].text
 
     def count(self, tasks: Iterable[str]) -> int:
         """How many of these are unusable."""
-        return sum(task in self._reasons for task in tasks)
+        return sum(task in self._known for task in tasks)
 
-    def tried(self, task: str) -> None:
-        """Record that a trial of the task has ended, with any outcome."""
+    def tried(self, task: str, *, verified: bool = False) -> None:
+        """Record that a trial of the task has ended, with any outcome; `verified`: a verdict."""
         self._tried.add(task)
+        if verified:
+            self._failures.pop(task, None)
 
-    def setup_failed(self, task: str, reason: str, said: str) -> None:
-        """Count a trial whose environment could not be started, which another attempt may mend.
+    def failed(self, task: str, why: Unusable, said: str) -> None:
+        """Count a trial whose environment or verifier failed, which another attempt may mend.
 
-        A task that fails the same way again and again, and not for want of a network, is set aside.
+        A task that fails the same way again and again, with no verdict in between and not for want
+        of a network, is set aside.
 
         Args:
-            reason: one line.
+            why: of the task, if it goes on like this.
             said: all that is known of it.
 
         Raises:
-            HaltError: as `set_aside`.
+            HaltError: as `add`.
         """
-        self._setups[task, reason] += 1
-        if self._setups[task, reason] >= _SAME_SETUP_FAILURES and not names_network(said):
-            self.set_aside(task, reason)
+        self._failures[task][why.text] += 1
+        if self._failures[task][why.text] >= _SAME_FAILURES and not names_network(said):
+            self.add(task, why)
 
-    def set_aside(self, task: str, reason: str) -> None:
+    def add(self, task: str, why: Unusable) -> None:
         """Stop using a task: a trial has shown that it can't be used.
 
         Raises:
             HaltError: too many of the tasks that were tried can't be.
         """
-        if task in self._reasons:
+        if task in self._known:
             return
-        self._reasons[task] = self._found[task] = reason
-        self._journal.append(TasksSetAside(tasks={task: reason}, by="trial"))
-        tried = len(self._tried | self._found.keys())
+        self._known[task] = why
+        self._found.add(task)
+        self._journal.append(TasksSetAside.of({task: why}, "trial"))
+        tried = len(self._tried | self._found)
         if tried >= _ENOUGH_TRIED and len(self._found) > self._largest_share * tried:
             raise HaltError(
                 f"{len(self._found)} of the {tried} tasks tried can't be used in this environment"
@@ -236,6 +251,6 @@ class UnusableTasks:
         return HaltError(f"no task is left to train on; {self._most_common()}")
 
     def _most_common(self) -> str:
-        reasons = Counter(self._reasons.values())
+        reasons = Counter(each.text for each in self._known.values())
         (reason, times), *_ = reasons.most_common(1)
         return f"the reason of {times} of them: {reason}"

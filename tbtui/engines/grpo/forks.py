@@ -1,7 +1,6 @@
 """Forks that people ask for: trials that go on from a turn of another one, beside the batches.
 
-They are tried as an evaluation's are, and never trained on, but for those that a training step asks
-for. A run that was interrupted takes them
+They are tried as an evaluation's are, and never trained on. A run that was interrupted takes them
 up where they were: what has ended stands, what was under way starts again from the same seed.
 """
 
@@ -9,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.evaluation import Rate, TaskAttempts, attempts, pass_rate
-from tbtui.algorithm.step import Recipe
 from tbtui.algorithm.turn_value import (
     Search,
     most_measured,
@@ -26,25 +23,23 @@ from tbtui.algorithm.turn_value import (
 )
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.batch import Batch
+from tbtui.engines.grpo.batch import Batch, BatchPlan, OpenBatches
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.group import BatchRules
 from tbtui.engines.grpo.origins import Course, ForkError, Origin, read_course, read_origin
-from tbtui.engines.grpo.recorded import RecordedForks, StartingPoint
+from tbtui.engines.grpo.recorded import RecordedForks
 from tbtui.engines.grpo.rollouts import GroupPlan, Rollout, TrialPlan, trial_plan
 from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.errors import UserError
 from tbtui.journal.commands import Command
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import CommandDone, ForksStarted, Noted, TurnsValued, TurnValue
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.writer import JournalWriter
+from tbtui.view.sentences import forks_asked_line, search_line
 
 MOST_FORKS = 256
 """In one group."""
-CREDIT = "credit"
-"""The search of forks that measure turns for a training step (`turn_credit.py`)."""
-TRAINED = "trained"
-"""The search of forks that are a group of a training step (`fork_groups.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +55,7 @@ class ForkRequest:
     go_on: bool = False
     """Where a screen differs from the recorded one."""
     search: str = ""
-    """Measure the values of turns: `bisect`, `all`; or `CREDIT` or `TRAINED`, for training."""
+    """Measure the values of turns: `bisect` or `all`."""
     run: RunDirectory | None = None
     """The run that the trial is of; None: this one."""
 
@@ -120,42 +115,26 @@ def fork_group(
     return GroupPlan(started.group, task, plans)
 
 
-class Forks:
+class ForkGroups:
     """Begins groups of forks, and runs them to their end."""
 
     def __init__(
         self,
-        run: RunDirectory,
-        config: Callable[[], RunConfig],
-        tasks: Mapping[str, TaskInfo],
+        run: EngineContext,
         runner: TrialRunner[Any],
-        recipe: Recipe,
-        journal: JournalWriter,
-        start: StartingPoint,
-        step: Callable[[], int],
-        spend: Callable[[Tokens], object],
+        batches: OpenBatches,
     ) -> None:
-        """
-        Args:
-            config: the settings in force now.
-            tasks: all of the run's, by name.
-            step: how many batches are trained on.
-            spend: counts what a group has cost.
-        """
+        """`batches`: has those that a person asked for while they run."""
+        split = run.split
         self._run = run
-        self._config = config
-        self._tasks = tasks
+        self._journal = run.journal
+        self._tasks = {task.name: task for task in (*split.train, *split.heldout, *split.unused)}
         self._runner = runner
-        self._recipe = recipe
-        self._journal = journal
-        self._recorded = start.forks
-        self._valued = {_asked_for(each): each for each in start.valued}
-        self._step = step
-        self._spend = spend
-        self._begun = len(start.forks)
+        self._batches = batches.forks
+        self._recorded = run.start.forks
+        self._valued = {_asked_for(each): each for each in run.start.valued}
+        self._begun = len(self._recorded)
         self._group: asyncio.TaskGroup | None = None
-        self.batches: list[Batch] = []
-        """Those whose trials run."""
 
     def serve(self, group: asyncio.TaskGroup) -> None:
         """Run forks as tasks of `group` from now on, those first that were interrupted."""
@@ -197,92 +176,23 @@ class Forks:
             started = recorded.started
         return self._batch(origin, started, recorded), started
 
-    async def search(
-        self,
-        request: ForkRequest,
-        course: Course,
-        run: Callable[[Batch], Awaitable[tuple[Rollout, ...]]],
-    ) -> TurnsValued:
-        """Measure the values of a trial's turns, group after group, and journal them.
-
-        Args:
-            run: runs a group of forks to its end.
-
-        Raises:
-            ForkError, JournalError: a turn can't be forked.
-        """
+    async def measure(self, request: ForkRequest) -> Measurement:
+        """Begin to measure the values of a trial's turns. Raises `ForkError`, `JournalError`."""
         search = search_of(request.search)
         assert search is not None
-        tried: dict[int, TaskAttempts] = {}
-        while True:
-            turn = next_place(search, course.turns + 1, _values(tried, course))
-            if turn is None or turn in tried:  # nothing could be scored there
-                break
-            batch, _ = await self.begin(dataclasses.replace(request, turn=turn))
-            tried[turn] = attempts(rollout.reward for rollout in await run(batch))
-        return self._value(request, course, tried)
+        return Measurement(self, request, search, await self._course(request))
 
-    async def group(self, request: ForkRequest) -> tuple[Rollout, ...]:
-        """Forks of a turn, tried to their end; what the journal has of them is not tried again.
-
-        Raises:
-            ForkError, JournalError: the turn can't be forked.
-        """
-        batch, _ = await self.begin(request)
-        return await self._to_its_end(batch)
-
-    async def credit(self, request: ForkRequest, course: Course) -> dict[int, float]:
-        """V(k) of a trial's turns from the second on, for training; of those that could be scored.
-
-        What the journal has of an interrupted step is not tried again.
-
-        Raises:
-            ForkError, JournalError: a turn can't be forked.
-        """
-        if (known := self._valued.get(request)) is not None:
-            tried = {v.turn: TaskAttempts(v.passed, v.scored) for v in known.values}
-        else:
-            batches = {
-                turn: (await self.begin(dataclasses.replace(request, turn=turn)))[0]
-                for turn in range(2, course.turns + 1)
-            }
-            async with asyncio.TaskGroup() as group:
-                tasks = {
-                    turn: group.create_task(self._to_its_end(batch))
-                    for turn, batch in batches.items()
-                }
-            tried = {
-                turn: attempts(rollout.reward for rollout in task.result())
-                for turn, task in tasks.items()
-            }
-            self._value(request, course, tried)
-        return {turn: each.passed / each.scored for turn, each in tried.items() if each.scored}
-
-    def _value(
-        self, request: ForkRequest, course: Course, tried: Mapping[int, TaskAttempts]
-    ) -> TurnsValued:
+    def valued(self, measurement: Measurement) -> TurnsValued:
         """Journal the values that were measured."""
-        point = turning_point(_values(tried, course))
-        valued = TurnsValued(
-            parent=request.trial,
-            parent_run=str(request.run.path) if request.run is not None else "",
-            search=request.search,
-            trials=request.trials,
-            temperature=request.temperature,
-            go_on=request.go_on,
-            turns=course.turns,
-            solved=course.solved,
-            values=tuple(_turn_value(turn, each) for turn, each in sorted(tried.items())),
-            turning_point=point.place if point is not None else 0,
-        )
+        valued = measurement.values()
         self._journal.append(valued)
         return valued
 
-    async def course(self, request: ForkRequest) -> Course:
-        """How the trial went whose turns are to be valued. Raises `ForkError`, `JournalError`."""
+    async def _course(self, request: ForkRequest) -> Course:
+        """How the trial went whose turns are to be valued."""
 
         def read() -> Course:
-            reader = JournalReader(request.run or self._run)
+            reader = JournalReader(request.run or self._run.directory)
             try:
                 return read_course(reader, request.trial)
             finally:
@@ -292,14 +202,9 @@ class Forks:
 
     async def _asked(self, command: Command) -> None:
         try:
-            request = fork_request(command, self._config().temperature)
-            if (search := search_of(request.search)) is not None:
-                course = await self.course(request)
-                # What can't be forked at all is refused now.
-                await self._origin(dataclasses.replace(request, turn=1))
-                found = search_line(search, request.trials, request.trial, course)
-                self._answer(command, True, found)
-                await self._search(request, course)
+            request = fork_request(command, self._run.config.temperature)
+            if search_of(request.search) is not None:
+                await self._search(await self.measure(request), command)
                 return
             origin = await self._origin(request)
             started = self._started(request, origin)
@@ -307,21 +212,40 @@ class Forks:
             self._answer(command, False, str(error))
             return
         self._journal.append(started)
-        one = "fork" if request.trials == 1 else "forks"
-        text = f"{request.trials} {one} of {request.trial} from turn {request.turn}"
+        text = forks_asked_line(request.trial, request.turn, request.trials)
         self._answer(command, True, f"{text}: {started.group}")
         await self._to_its_end(self._batch(origin, started, None))
 
     async def _search_again(self, request: ForkRequest) -> None:
         try:
-            await self._search(request, await self.course(request))
+            await self._search(await self.measure(request))
         except (ForkError, JournalError) as error:
-            text = f"the values of {request.trial}'s turns are not measured on: {error}"
-            self._journal.append(Noted(level="warning", text=text))
+            self._not_measured_on(request, error)
 
-    async def _search(self, request: ForkRequest, course: Course) -> None:
-        valued = await self.search(request, course, self._to_its_end)
-        self._journal.append(Noted(level="info", text=values_line(valued)))
+    async def _search(self, measurement: Measurement, command: Command | None = None) -> None:
+        """Measure the values of a trial's turns, and answer the command that asks for it once forks
+        have begun: it is from these that an interrupted run goes on.
+
+        Raises:
+            ForkError, JournalError: nothing has begun, and the command has no answer yet.
+        """
+        unanswered = command
+        try:
+            while (batch := await measurement.next()) is not None:
+                if unanswered is not None:
+                    self._answer(unanswered, True, measurement.line)
+                    unanswered = None
+                measurement.add(await self._to_its_end(batch))
+        except (ForkError, JournalError) as error:
+            if unanswered is not None:
+                raise
+            self._not_measured_on(measurement.request, error)
+            return
+        self.valued(measurement)
+
+    def _not_measured_on(self, request: ForkRequest, error: UserError) -> None:
+        text = f"the values of {request.trial}'s turns are not measured on: {error}"
+        self._journal.append(Noted(level="warning", text=text))
 
     async def _again(self, recorded: RecordedForks) -> None:
         begun = recorded.started
@@ -337,29 +261,25 @@ class Forks:
         await self._to_its_end(self._batch(origin, begun, recorded))
 
     async def _to_its_end(self, batch: Batch) -> tuple[Rollout, ...]:
-        self.batches.append(batch)
+        self._batches.append(batch)
         try:
             (rollouts,) = await batch.run()
         finally:
-            self.batches.remove(batch)
-        self._spend(batch.tokens())
+            self._batches.remove(batch)
+        self._run.spending.add(batch.tokens())
         return rollouts
 
     def _batch(
         self, origin: Origin, started: ForksStarted, recorded: RecordedForks | None
     ) -> Batch:
-        group = fork_group(origin, self._tasks[started.task], started, self._config().seed)
+        group = fork_group(origin, self._tasks[started.task], started, self._run.config.seed)
+        before = recorded.batch if recorded is not None else None
         return Batch(
-            [group],
-            BatchRules(started.trials),
-            self._recipe,
-            self._runner,
-            self._journal,
-            recorded=recorded.batch if recorded is not None else None,
+            self._run, self._runner, BatchPlan([group], BatchRules(started.trials), before)
         )
 
     async def _origin(self, request: ForkRequest) -> Origin:
-        run = request.run or self._run
+        run = request.run or self._run.directory
 
         def read() -> Origin:
             reader = JournalReader(run)
@@ -371,23 +291,19 @@ class Forks:
         origin = await asyncio.to_thread(read)
         if origin.task not in self._tasks:
             raise ForkError(f"{request.trial}: its task {origin.task} is none of this run's")
-        if self._config().agent != "terminus-2":
+        if self._run.config.agent != "terminus-2":
             raise ForkError(
-                f"fork: only Terminus-2's trials have turns, not {self._config().agent}'s"
+                f"fork: only Terminus-2's trials have turns, not {self._run.config.agent}'s"
             )
         return origin
 
     def _started(self, request: ForkRequest, origin: Origin) -> ForksStarted:
         self._begun += 1
         group = f"f{self._begun:04d}-{origin.task.replace('/', '--')}"
-        if request.search in (CREDIT, TRAINED):
-            # Its draws derive from its name, and a step that is interrupted takes the same ones.
-            kind = "t" if request.search == CREDIT else "g"
-            group = f"{request.trial}-{kind}{request.turn}"
         return ForksStarted(
             group=group,
             task=origin.task,
-            step=self._step(),
+            step=self._run.step,
             parent=request.trial,
             parent_run=str(request.run.path) if request.run is not None else "",
             turn=request.turn,
@@ -399,6 +315,61 @@ class Forks:
 
     def _answer(self, command: Command, ok: bool, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=ok, result=result))
+
+
+class Measurement:
+    """Measures the values of a trial's turns, group after group of forks, which its caller runs."""
+
+    def __init__(
+        self, groups: ForkGroups, request: ForkRequest, search: Search, course: Course
+    ) -> None:
+        self.request = request
+        self._groups = groups
+        self._search = search
+        self._course = course
+        self._turn = 0
+        self._tried: dict[int, TaskAttempts] = {}
+
+    @property
+    def line(self) -> str:
+        """What it takes, in one line for a person."""
+        turns, request = self._course.turns, self.request
+        measured = most_measured(self._search, turns + 1) - 1
+        return search_line(self._search, request.trial, turns, request.trials, measured)
+
+    async def next(self) -> Batch | None:
+        """The next group to be run; None: all is measured.
+
+        Raises:
+            ForkError, JournalError: a turn can't be forked.
+        """
+        turn = next_place(self._search, self._course.turns + 1, _values(self._tried, self._course))
+        if turn is None or turn in self._tried:  # nothing could be scored there
+            return None
+        self._turn = turn
+        batch, _ = await self._groups.begin(dataclasses.replace(self.request, turn=turn))
+        return batch
+
+    def add(self, rollouts: tuple[Rollout, ...]) -> None:
+        """Take what came of the group that `next` gave."""
+        self._tried[self._turn] = attempts(rollout.reward for rollout in rollouts)
+
+    def values(self) -> TurnsValued:
+        """What was measured."""
+        request, course, tried = self.request, self._course, self._tried
+        point = turning_point(_values(tried, course))
+        return TurnsValued(
+            parent=request.trial,
+            parent_run=str(request.run.path) if request.run is not None else "",
+            search=request.search,
+            trials=request.trials,
+            temperature=request.temperature,
+            go_on=request.go_on,
+            turns=course.turns,
+            solved=course.solved,
+            values=tuple(turn_value(turn, each) for turn, each in sorted(tried.items())),
+            turning_point=point.place if point is not None else 0,
+        )
 
 
 def _asked_for(begun: ForksStarted | TurnsValued) -> ForkRequest:
@@ -418,53 +389,9 @@ def _values(tried: Mapping[int, TaskAttempts], course: Course) -> dict[int, floa
     return values | {course.turns + 1: float(course.solved)}
 
 
-def _turn_value(turn: int, tried: TaskAttempts) -> TurnValue:
+def turn_value(turn: int, tried: TaskAttempts) -> TurnValue:
+    """What the forks from a turn say of its value."""
     rate = pass_rate([tried], 1) or Rate(0.0, 0.0, 1.0)
     return TurnValue(
         turn=turn, passed=tried.passed, scored=tried.scored, low=rate.low, high=rate.high
     )
-
-
-def search_line(search: Search, trials: int, trial: str, course: Course) -> str:
-    """What measuring the values of a trial's turns takes, in one line for a person."""
-    turns = most_measured(search, course.turns + 1) - 1
-    what = "bisection over" if search == "bisect" else "values of all"
-    return (
-        f"{what} {course.turns} turns of {trial}: at most {turns * trials} forks,"
-        f" {trials} from each of {turns}"
-    )
-
-
-def values_line(valued: TurnsValued) -> str:
-    """The values of a trial's turns and where it turned, in one line for a person."""
-    tried = {each.turn: TaskAttempts(each.passed, each.scored) for each in valued.values}
-    values = _values(tried, Course(valued.turns, valued.solved))
-    shown = ", ".join(
-        f"turn {each.turn} {values[each.turn]:.0%} ({each.low:.0%} to {each.high:.0%})"
-        if each.scored
-        else f"turn {each.turn} unscored"
-        for each in valued.values
-    )
-    ended = "solved" if valued.solved else "not solved"
-    point = turning_point(values)
-    if point is None:
-        found = "no turning point"
-    else:
-        what = "lost" if point.lost else "won"
-        found = (
-            f"{what} at turn {point.place}: {point.before:.0%} before it, {point.after:.0%} after"
-        )
-    return f"{valued.parent}: {found}; chance to be solved from {shown}; it was {ended}"
-
-
-def forks_line(rollouts: tuple[Rollout, ...], started: ForksStarted) -> str:
-    """How many forks solved their task, in one line for a person."""
-    of = f"forks of {started.parent} from turn {started.turn}"
-    tried = attempts(rollout.reward for rollout in rollouts)
-    rate = pass_rate([tried], 1)
-    if rate is None:
-        return f"none of {len(rollouts)} {of} could be scored"
-    unscored = len(rollouts) - tried.scored
-    rest = f"; {unscored} could not be scored" if unscored else ""
-    interval = f"{rate.value:.0%}, 95% interval {rate.low:.0%} to {rate.high:.0%}"
-    return f"{tried.passed} of {tried.scored} {of} solved it ({interval}){rest}"

@@ -13,10 +13,10 @@ from tbtui.engines.grpo.rollouts import GroupPlan, Rollout, TrialPlan
 from tbtui.engines.trials.attempts import Place
 from tbtui.journal.commands import Command
 from tbtui.journal.events import CommandDone, Outcome, TrialExcluded, TrialRelabelled
-from tbtui.journal.figures import reward_text
 from tbtui.journal.verbs import Standing, refusal
 from tbtui.journal.writer import JournalWriter
-from tbtui.vocabulary import MAX_REWARD, TrialPhase, is_reward
+from tbtui.view.sentences import reward_text
+from tbtui.vocabulary import MAX_REWARD, TrialPhase, all_equal, is_reward
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class BatchGroup:
         takes to have the rewards that its screen asks for: infrastructure may have lost some.
         """
         count = 0
-        if len(set(rewards)) > 1:
+        if not all_equal(rewards):
             count = len(self.held_back)
         elif not self.running():
             count = max(0, self.rules.screen - len(rewards))

@@ -1,9 +1,10 @@
 """Reads what a run's journal says of its batches, evaluations, trials and commands.
 
-What the run as a whole looks like (its tasks set aside, commands without an answer, trials without
-an end, whether it is paused) is the view's fold to say, as for every other reader. Beside it stands
-what only a run that goes on has to know: every attempt at every trial since its checkpoint, and
-what was decided of them. The view forgets old trials, and these may be trained again.
+What the run as a whole looks like (its tasks, those set aside, commands without an answer, trials
+without an end, whether it is paused) is the view's fold to say, as for every other reader. Beside
+it stands what only a run that goes on has to know: every attempt at every trial since its
+checkpoint, and what was decided of them. The view forgets old trials, and these may be trained
+again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tbtui.engines.grpo.recorded import (
 )
 from tbtui.engines.resume import HISTORY_KINDS
 from tbtui.journal.commands import is_rule
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     AnyEvent,
     CommandDone,
@@ -37,8 +39,6 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
     TasksDrawn,
-    TasksSetAside,
-    TasksWeighted,
     TrialExcluded,
     TrialFinished,
     TrialQueued,
@@ -47,6 +47,7 @@ from tbtui.journal.events import (
     TurnsValued,
 )
 from tbtui.journal.reader import JournalReader
+from tbtui.terminal import one_line
 from tbtui.view.fold import Fold
 from tbtui.view.state import CommandView, RunState
 
@@ -110,7 +111,8 @@ class _HistoryFold:
         for batch in start.batches.values():
             if batch.review.waits_since is not None:
                 batch.review.waited_sec = self._clock.now - batch.review.waits_since
-        start.set_aside, start.paused = dict(run.unusable), run.paused
+        start.unusable, start.paused = dict(run.unusable), run.paused
+        start.said = {name: Say(task.factor, task.pinned) for name, task in run.tasks.items()}
 
     def apply(self, entry: Entry) -> None:
         self._clock.advance(entry, paused=self.run.paused)
@@ -124,8 +126,6 @@ class _HistoryFold:
         match event:
             case TasksDrawn():
                 start.drawn.update(event.groups)
-            case TasksWeighted(tasks=tasks):
-                start.said.update(dict.fromkeys(tasks, Say(event.factor, event.pinned)))
             case StepStarted(step=step, groups=groups):
                 if step <= start.step:
                     in_order = (groups[name] for name in groups if name not in start.drawn)
@@ -136,8 +136,6 @@ class _HistoryFold:
                 start.forks[group] = RecordedForks(event)
             case TurnsValued():
                 start.valued.append(event)
-            case TasksSetAside(by="preflight"):
-                start.unfit = frozenset(event.tasks)
             case GroupAdded(step=step):
                 if step <= start.step:
                     start.tasks_taken[event.task] += event.group not in start.drawn
@@ -159,8 +157,7 @@ class _HistoryFold:
                 batch = start.batches.get(step)
                 if batch:
                     batch.scored[event.group] = event
-                if event.group not in start.forks:  # whose trials began half-way
-                    start.rates.score(step, event.group, event.task, event.rewards)
+                start.rates.score(step, event.group, event.task, event.rewards)
             case DemonstrationsTrained(step=step):
                 if batch := start.batches.get(step):
                     batch.demonstrations = event
@@ -258,6 +255,15 @@ class _HistoryFold:
 
 
 def place_of(trial: str, group: str) -> tuple[str, int]:
-    """The place that an attempt fills: the inverse of `TrialPlan.trial_id`."""
+    """The place that an attempt fills: the inverse of `TrialPlan.trial_id`.
+
+    Raises:
+        JournalError: it is no trial of that group.
+    """
     index, _, _ = trial.removeprefix(f"{group}-").partition("-")
+    if not index.isdecimal():
+        raise JournalError(
+            f"{one_line(trial, 80)} is no trial of the group {one_line(group, 80)}, as the journal"
+            " has it; put a sound copy of run.db in its place"
+        )
     return group, int(index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,9 +30,11 @@ from tbtui.algorithm.step import (
 )
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.metrics import clip_metrics, sampler_trainer_metrics, staleness_metrics
+from tbtui.engines.grpo.publications import Publications
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.journal.events import GroupScored, Outcome, TrialScore
 from tbtui.journal.figures import TRAINING_SPEED
+from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import GradientResult, OptimSettings, Policy, PolicyInfo, StepResult
 
 Logprobs = tuple[npt.NDArray[np.float32], ...]
@@ -41,7 +43,7 @@ Logprobs = tuple[npt.NDArray[np.float32], ...]
 def recipe_of(config: RunConfig, info: PolicyInfo) -> Recipe:
     """The algorithm that the settings ask for, with a policy of this context limit."""
     return Recipe(
-        advantage=config.advantage_method,
+        advantage=config.advantage,
         min_group=config.min_group,
         rewards=RewardSettings(
             config.overlong_penalty, config.overlong_buffer, config.turn_penalty
@@ -49,6 +51,7 @@ def recipe_of(config: RunConfig, info: PolicyInfo) -> Recipe:
         context_limit=config.context_limit or info.context_limit,
         train_summaries=config.train_summaries,
         train_abandoned=config.train_abandoned_calls,
+        train_side_calls=config.train_side_calls,
         train_handed_back=config.train_after_handback,
         normalisation=BatchSettings(
             config.loss_normalizer,
@@ -118,6 +121,21 @@ class _Substep:
         return tuple(itertools.chain.from_iterable(g.logprobs for g in self.gradients))
 
 
+class ScoreJournal:
+    """Journals the groups of a step as they are scored."""
+
+    def __init__(self, journal: JournalWriter, step: int, known: Collection[str] = ()) -> None:
+        """`known`: groups that were journalled before the run was interrupted."""
+        self._journal = journal
+        self._step = step
+        self._known = known
+
+    def add(self, group: ScoredGroup[Rollout]) -> None:
+        event = group_scored(self._step, group)
+        if event.group not in self._known:
+            self._journal.append(event)
+
+
 class LearningStep:
     """Takes the groups of one batch as they come and takes `recipe.substeps` optimiser steps.
 
@@ -133,16 +151,16 @@ class LearningStep:
         policy: Policy,
         learning_rate: float,
         groups: int,
-        on_scored: Callable[[ScoredGroup[Rollout]], None],
+        scores: ScoreJournal,
     ) -> None:
-        """`groups`: how many are expected; `on_scored` gets each scored group."""
+        """`groups`: how many are expected."""
         self._demonstrations: Sequence[Datum] = ()
         self._demonstrated: GradientResult | None = None
         self._recipe = recipe
         self._policy = policy
         self._learning_rate = learning_rate
         self._ends = _ends(groups, recipe.substeps)
-        self._on_scored = on_scored
+        self._scores = scores
         self.rollouts: list[Rollout] = []
         """The rollouts of all groups added so far."""
         self._waiting: list[Sequence[Rollout]] = []
@@ -195,7 +213,7 @@ class LearningStep:
         scored = score_groups(groups, self._recipe)
         self.scored += scored
         for group in scored:
-            self._on_scored(group)
+            self._scores.add(group)
         return scored
 
     def _data(self, substep: _Substep, groups: Sequence[ScoredGroup[Rollout]]) -> list[Datum]:
@@ -289,8 +307,8 @@ class LearningStep:
             return None
         return -float(np.mean(np.concatenate(self._demonstrated.logprobs)))
 
-    def metrics(self, age: Callable[[int], int]) -> dict[str, float]:
-        """What was trained; `age`: of a version of the weights, in steps before this one."""
+    def metrics(self, publications: Publications, step: int) -> dict[str, float]:
+        """What was trained as step `step`, and how old the weights were that sampled it."""
         taken = [substep for substep in self._substeps if substep.result is not None]
         data = [datum for substep in taken for datum in substep.trained]
         calls = [c for group in self.scored for r in group.rollouts for c in r.calls]
@@ -298,7 +316,10 @@ class LearningStep:
             "optim/lr": self._learning_rate,
             "optim/substeps": float(len(taken)),
             "tokens/trained": float(sum(int(datum.mask.sum()) for datum in data)),
-            **staleness_metrics((age(c.weights_version), len(c.completion_ids)) for c in calls),
+            **staleness_metrics(
+                (publications.age(call.weights_version, step), len(call.completion_ids))
+                for call in calls
+            ),
         }
         if (nats := self.demonstrated_nats()) is not None:
             metrics["demos/loss"] = nats
@@ -328,15 +349,16 @@ class LearningStep:
 def _handed_back(group: ScoredGroup[Rollout], recipe: Recipe) -> list[tuple[str, ScoredTrial]]:
     """Those of the group's trials that a person has given back and that have no part in it."""
     own = [
-        (rollout, rollout.verdict)
+        (rollout, rollout.earned)
         for rollout in group.rollouts
         if rollout.reward is None
         and rollout.verdict is not None
+        and rollout.earned is not None
         and not rollout.excluded
         and rollout.outcome is Outcome.HUMAN_TOUCHED
         and any(call.handed_back for call in rollout.calls)
     ]
-    trials = handed_back([(verdict, rollout.calls) for rollout, verdict in own], recipe)
+    trials = handed_back([(earned, rollout.calls) for rollout, earned in own], recipe)
     return [(rollout.trial, trial) for (rollout, _), trial in zip(own, trials, strict=True)]
 
 

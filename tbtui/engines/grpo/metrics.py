@@ -6,7 +6,7 @@ Names are those that tinker-cookbook made customary.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,15 +19,8 @@ from tbtui.engines.events_of import eval_finished
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.prices import price_list
 from tbtui.journal.events import EvalFinished, Outcome
-from tbtui.journal.figures import (
-    SAMPLING_SPEED,
-    TRAINING_SPEED,
-    HeldOut,
-    dollars,
-    pass_rates_in_words,
-)
+from tbtui.journal.figures import SAMPLING_SPEED
 from tbtui.policies.base import Policy
-from tbtui.view.waiting import duration
 
 # A step
 
@@ -75,27 +68,6 @@ def sampling_speed(tokens: Tokens, times: Mapping[str, float], *, ahead: bool) -
     """
     seconds = times["time/total" if ahead else "time/sampling"]
     return {SAMPLING_SPEED: tokens.sampled / seconds} if seconds > 0 else {}
-
-
-def pace_line(metrics: Mapping[str, float], steps: int, evaluations_sec: float) -> str | None:
-    """What a run's first step says of its speed and of the time to its end; None where there was
-    nothing to train on.
-
-    Args:
-        metrics: of the step.
-        steps: still to come.
-        evaluations_sec: that the evaluations among them are expected to take.
-    """
-    if TRAINING_SPEED not in metrics or SAMPLING_SPEED not in metrics:
-        return None
-    speeds = f"{metrics[SAMPLING_SPEED]:,.0f} tokens/s sampling, "
-    speeds += f"{metrics[TRAINING_SPEED]:,.0f} training"
-    if not steps:
-        return f"speed: {speeds}"
-    left = duration(steps * metrics["time/total"] + evaluations_sec)
-    each = duration(metrics["time/total"])
-    more = "1 more step" if steps == 1 else f"{steps} more steps"
-    return f"speed: {speeds}; {more} of {each} and the evaluations take about {left}"
 
 
 def _truncated_turns(rollouts: Sequence[Rollout], max_tokens: int) -> dict[str, float]:
@@ -175,16 +147,14 @@ def summarize(
         weights_version=weights_version,
         temperature=temperature,
         not_tried=not_tried,
+        verdicts=[(rollout.plan.task.name, _verdict(rollout)) for rollout in rollouts],
     )
 
 
-def summary_line(steps: int, before: EvalFinished | None, after: EvalFinished | None) -> str:
-    """A summary of the run, from its first evaluation to its last, in one line for a person."""
-    done = f"{steps} step{'' if steps == 1 else 's'}"
-    if before is None or after is None:
-        return f"{done}; nothing was evaluated"
-    rates = pass_rates_in_words(HeldOut.of(before), HeldOut.of(after))
-    return f"{done}, {rates}" if steps else rates
+def _verdict(rollout: Rollout) -> float | None:
+    """A scored trial's verdict, whatever of it counted; its reward, where there is none."""
+    unheard = rollout.reward is None or rollout.verdict is None
+    return rollout.reward if unheard else rollout.verdict
 
 
 # Cost
@@ -193,19 +163,14 @@ def summary_line(steps: int, before: EvalFinished | None, after: EvalFinished | 
 class Spending:
     """Counts tokens and storage of one process of a run, from what was spent before it on."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        spent: Spent,
-        policy: Policy,
-        to_come: Callable[[], tuple[int, int]],
-    ) -> None:
-        """`to_come`: steps and evaluations that the run has before it."""
+    def __init__(self, config: RunConfig, spent: Spent, policy: Policy) -> None:
         self._costs = Costs(spent, price_list(config).prices)
         self._policy = policy
-        self._to_come = to_come
+        self.begin()
+
+    def begin(self) -> None:
+        """Count time from now on."""
         self._stored_since = self._counted_until = time.monotonic()
-        self._forecast_said = False
 
     @property
     def usd(self) -> float:
@@ -230,24 +195,13 @@ class Spending:
         """The metrics of a step that consumed `tokens`, and of the run with it."""
         self._count_storage()
         self._count_time()
-        metrics = self._costs.step(tokens, useful_groups, rollouts)
-        if (forecast := self._costs.forecast(*self._to_come())) is not None:
-            metrics["cost/forecast_usd"] = forecast
-        return metrics
+        return self._costs.step(tokens, useful_groups, rollouts)
 
     def evaluation(self, tokens: Tokens) -> dict[str, float]:
         """The metrics of an evaluation that consumed `tokens`, and of the run with it."""
         self._count_storage()
         self._count_time()
         return self._costs.evaluation(tokens)
-
-    def forecast_line(self) -> str | None:
-        """What the whole run will cost, by its steps so far; None: said before, or unknown."""
-        forecast = self._costs.forecast(*self._to_come())
-        if self._forecast_said or forecast is None:
-            return None
-        self._forecast_said = True
-        return f"cost: {dollars(self.usd)} so far, about {dollars(forecast)} by the end of the run"
 
     def _count_time(self) -> None:
         now = time.monotonic()
@@ -288,7 +242,7 @@ def sampler_trainer_metrics(data: Sequence[Datum], trained: Logprobs) -> dict[st
         "optim/kl_sample_train_v1": float(gap.mean()),
         "optim/kl_sample_train_v2": float((gap**2).mean() / 2),
         "optim/max_logprob_gap": float(np.abs(gap).max()),
-        "optim/surprise": float(-sampled.mean()),
+        "optim/neg_logprob": float(-sampled.mean()),
     }
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tbtui.algorithm.alarms import ALARMS, Alarm, AlarmDetector, AlarmName, HeldOutResult
-from tbtui.catalog.tasks import nearest
+from tbtui.algorithm.alarms import AlarmDetector, HeldOutResult
+from tbtui.catalog import nearest
 from tbtui.config import AlarmAction, ConfigError
+from tbtui.findings import Finding, Rule, Severity
 from tbtui.journal.events import AlarmRaised, EvalFinished, StepFinished
-from tbtui.outcomes import INFRASTRUCTURE, Outcome, OutcomeAction
-
-# There is no reward in these that anybody could train on.
-_NEVER_TRAINED = INFRASTRUCTURE | {Outcome.CANCELLED}
+from tbtui.outcomes import UNSCORED, Outcome, OutcomeAction
+from tbtui.sampling import SamplingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def outcome_policy(exceptions: Mapping[str, OutcomeAction]) -> OutcomePolicy:
                 f" {', '.join(names)}"
             )
         outcome = Outcome(name)
-        if action == "train" and outcome in _NEVER_TRAINED:
+        if action == "train" and outcome in UNSCORED:
             raise ConfigError(
                 f"on_outcome.{name}=train: {outcome.meaning}, which is no reward;"
                 " choose mask, retry or halt"
@@ -65,40 +65,27 @@ def outcome_policy(exceptions: Mapping[str, OutcomeAction]) -> OutcomePolicy:
     return OutcomePolicy(MappingProxyType(actions))
 
 
-AlarmActions = Mapping[AlarmName, AlarmAction]
-
-ALARM_MEANINGS: Mapping[AlarmName, str] = MappingProxyType(
-    {
-        "reward_collapse": "the mean reward fell well below its recent best",
-        "logprob_collapse": "the policy is certain of every token, or of none",
-        "sampler_mismatch": "sampler and trainer disagree about the same tokens",
-        "no_signal": "for several steps no group had anything to teach",
-        "below_base": "held-out tasks are solved less often than before training",
-        "reward_hacking": "the reward jumped while trials became much shorter",
-        "truncated": "most trials were cut off at max_tokens, or filled their context",
-        "honeypot": "a trial passed an impossible task (honeypots)",
-    }
-)
-
-PUBLICATION_ALARM: AlarmName = "sampler_mismatch"
-"""Raised, too, where published weights don't reach the sampler (`publications.py`)."""
-PUBLICATION_ACTION: AlarmAction = "pause"
-"""What that leads to unless `on_alarm` has the alarm: every later step would be wrong as well."""
+def alarm_action(
+    rule: Rule, exceptions: Mapping[str, AlarmAction], severity: Severity = "costs"
+) -> AlarmAction:
+    """What an alarm leads to: what `on_alarm` says, else the run is paused where it is blocked."""
+    default: AlarmAction = "pause" if severity == "blocks" else "warn"
+    return exceptions.get(rule, default)
 
 
-def alarm_actions(exceptions: Mapping[str, AlarmAction]) -> AlarmActions:
-    """`warn` for every alarm but the `exceptions` (name -> action).
-
-    Raises:
-        ConfigError: an unknown alarm.
-    """
-    actions: dict[AlarmName, AlarmAction] = dict.fromkeys(ALARMS, "warn")
-    known = {str(name): name for name in ALARMS}
-    for name, action in exceptions.items():
-        if name not in known:
-            raise ConfigError(f"on_alarm.{name}: no such alarm{nearest(name, list(known))}")
-        actions[known[name]] = action
-    return MappingProxyType(actions)
+def alarm_of(finding: Finding, exceptions: Mapping[str, AlarmAction]) -> AlarmRaised | None:
+    """The alarm of a finding; None where it is off."""
+    action = alarm_action(finding.rule, exceptions, finding.severity)
+    if action == "off":
+        return None
+    return AlarmRaised(
+        alarm=finding.rule,
+        step=finding.step,
+        text=finding.text,
+        numbers={name: value for name, value in finding.numbers.items() if math.isfinite(value)},
+        action=action,
+        trial=next(iter(finding.trials), ""),
+    )
 
 
 class AlarmWatch:
@@ -107,29 +94,18 @@ class AlarmWatch:
     For a resumed run it sees those of the journal first; what they raised was journalled then.
     """
 
-    def __init__(self, actions: AlarmActions) -> None:
-        self._actions = actions
-        self._watch = AlarmDetector()
+    def __init__(self, exceptions: Mapping[str, AlarmAction], sampling: SamplingSettings) -> None:
+        """`exceptions`: `on_alarm`."""
+        self._exceptions = exceptions
+        self._watch = AlarmDetector(sampling)
 
     def see(self, event: StepFinished | EvalFinished) -> list[AlarmRaised]:
         """The alarms that this event raises, those that are off left out."""
         if isinstance(event, StepFinished):
-            alarms = self._watch.step(event.step, event.metrics)
+            found = self._watch.step(event.step, event.metrics)
         else:
             passed = (event.pass_rate or 0.0) * event.scored
-            alarms = self._watch.evaluation(
+            found = self._watch.evaluation(
                 HeldOutResult(event.step, passed, event.scored, event.temperature)
             )
-        return [raised for alarm in alarms if (raised := self._raised(alarm)) is not None]
-
-    def _raised(self, alarm: Alarm) -> AlarmRaised | None:
-        action = self._actions[alarm.name]
-        if action == "off":
-            return None
-        return AlarmRaised(
-            alarm=alarm.name,
-            step=alarm.step,
-            text=alarm.text,
-            numbers=alarm.numbers,
-            action=action,
-        )
+        return [alarm for each in found if (alarm := alarm_of(each, self._exceptions))]

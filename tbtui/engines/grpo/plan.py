@@ -9,16 +9,16 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 from tbtui.algorithm.curriculum import Draw
-from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.curriculum import Curriculum
 from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.group import BatchRules
-from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
+from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.rollouts import GroupPlan, TrialPlan, derive_seed, trial_plan
 from tbtui.engines.honeypots import places as honeypot_places
 from tbtui.journal.events import Purpose
@@ -128,6 +128,21 @@ def evaluation_groups(
     )
 
 
+class SpareGroups:
+    """Plans the groups that join a batch in the place of others."""
+
+    def __init__(self, planner: BatchPlanner, step: int, groups: Sequence[GroupPlan]) -> None:
+        """`groups`: those of the batch so far."""
+        self._planner = planner
+        self._step = step
+        self._tasks = [group.task for group in groups]
+
+    def next(self) -> GroupPlan:
+        (group,) = self._planner.more(self._step, self._tasks, 1)
+        self._tasks.append(group.task)
+        return group
+
+
 class BatchPlanner:
     """Takes the training tasks in the order that the seed gives them, each batch its share, or by
     their weights.
@@ -138,19 +153,18 @@ class BatchPlanner:
 
     def __init__(
         self,
-        config: RunConfig,
-        split: Split,
-        start: StartingPoint,
+        run: EngineContext,
         unusable: UnusableTasks,
         curriculum: Curriculum,
     ) -> None:
-        self._config = config
-        self._curriculum = curriculum
+        split, start = run.split, run.start
+        self._run = run
+        self.curriculum = curriculum
         self._split = split
         known = (*split.train, *split.heldout, *split.honeypots)
         self._tasks = {task.name: task for task in known}
         self._unusable = unusable
-        self._trainable = sum(task.name not in start.unfit for task in split.train)
+        self._trainable = sum(task.name not in start.left_out for task in split.train)
         """How many tasks an epoch has. Those that turn out in trials don't shorten the run."""
         taken = Counter(start.tasks_taken)
         for batch in start.batches.values():
@@ -158,7 +172,7 @@ class BatchPlanner:
             taken.update(groups[name] for name in groups if name not in start.drawn)
         for honeypot in split.honeypots:  # these are not in the order
             del taken[honeypot.name]
-        self._order = task_order(split.train, config.seed)
+        self._order = task_order(split.train, run.config.seed)
         # All that was taken before the interruption is at the front of the order; what lies
         # between was passed over, and a task that once was is never taken again.
         while taken.total():
@@ -168,20 +182,15 @@ class BatchPlanner:
 
     @property
     def last_step(self) -> int:
-        config = self._config
-        return total_steps(config.step_limit, config.n_epochs, self._trainable, config.batch_size)
+        return self.last_step_with(self._run.config)
 
-    def to_come(self, step: int) -> tuple[int, int]:
-        """How many steps and evaluations there are after `step`."""
-        last, every = self.last_step, self._config.eval_every
-        if step >= last or not self._split.heldout:
-            return last - step, 0
-        regular = last // every - step // every if every else 0
-        return last - step, regular + bool(not every or last % every)
+    def last_step_with(self, config: RunConfig) -> int:
+        """The last step, if these were the settings."""
+        return total_steps(config.step_limit, config.n_epochs, self._trainable, config.batch_size)
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step, by the schedule that ends with the run."""
-        config = self._config
+        config = self._run.config
         return learning_rate(
             config.learning_rate, config.lr_schedule, step, self.last_step, config.warmup_steps
         )
@@ -205,61 +214,45 @@ class BatchPlanner:
             raise self._unusable.none_left()
         return names
 
-    def change(self, config: RunConfig) -> None:
-        """Use other settings for batches that begin from now on."""
-        self._config = config
-        self._curriculum.change(config)
-
     def batch(self, step: int, recorded: RecordedBatch | None) -> list[GroupPlan]:
         if recorded is None:
             baits = self._baits(step)
-            groups = self._more(step, [], self._config.batch_size - len(baits))
+            groups = self.more(step, [], self._run.config.batch_size - len(baits))
             tasks = [*(group.task for group in groups), *baits]
-            return groups + list(training_groups(tasks, step, self._config)[len(groups) :])
+            return groups + list(training_groups(tasks, step, self._run.config)[len(groups) :])
         tasks = [self._tasks[name] for name in recorded.groups.values()]
-        groups = list(training_groups(tasks, step, self._config))
-        self._curriculum.expect(step, [group for group in groups if not group.task.impossible])
+        groups = list(training_groups(tasks, step, self._run.config))
+        self.curriculum.expect(step, [group for group in groups if not group.task.impossible])
         return groups
 
     def _baits(self, step: int) -> list[TaskInfo]:
         """The impossible tasks of a batch."""
-        config = self._config
+        config = self._run.config
         usable = [task for task in self._split.honeypots if task.name not in self._unusable]
         places = honeypot_places(
             usable, config.honeypots, step=step, groups=config.batch_size, seed=config.seed
         )
         return list(places.values())
 
-    def spare(self, step: int, groups: list[GroupPlan]) -> Callable[[], GroupPlan]:
-        """Plans the next group that joins the batch of `groups`."""
-        tasks = [group.task for group in groups]
-
-        def plan() -> GroupPlan:
-            (group,) = self._more(step, tasks, 1)
-            tasks.append(group.task)
-            return group
-
-        return plan
-
-    def _more(self, step: int, tasks: Sequence[TaskInfo], count: int) -> list[GroupPlan]:
+    def more(self, step: int, tasks: Sequence[TaskInfo], count: int) -> list[GroupPlan]:
         """Groups that join those of `tasks` in a batch, in the seed's order or by their weights."""
         names: list[str] = []
         drawn: list[Draw] = []
-        if self._curriculum.in_order:
+        if self.curriculum.in_order:
             more = list(itertools.islice(self._usable(), count))
         else:
             taken = [task.name for task in tasks]
             names = self._require_some()
-            drawn = self._curriculum.draw(step, names, count, taken)
+            drawn = self.curriculum.draw(step, names, count, taken)
             more = [self._tasks[draw.task] for draw in drawn]
-        groups = list(training_groups([*tasks, *more], step, self._config)[len(tasks) :])
-        self._curriculum.expect(step, groups)
+        groups = list(training_groups([*tasks, *more], step, self._run.config)[len(tasks) :])
+        self.curriculum.expect(step, groups)
         if drawn:
-            self._curriculum.journal(step, names, groups, drawn)
+            self.curriculum.journal(step, names, groups, drawn)
         return groups
 
     def rules(self) -> BatchRules:
-        config = self._config
+        config = self._run.config
         return BatchRules(
             group_size=config.group_size,
             min_group=config.min_group,
@@ -276,4 +269,4 @@ class BatchPlanner:
     def evaluation(self, step: int) -> tuple[GroupPlan, ...]:
         """The groups of the held-out tasks that can be used."""
         usable = [task for task in self._split.heldout if task.name not in self._unusable]
-        return evaluation_groups(usable, step, self._config)
+        return evaluation_groups(usable, step, self._run.config)

@@ -8,17 +8,16 @@ forward pass, and what it draws is no part of training.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tbtui.algorithm.sentinel import Probe, Verdict, judge
+from tbtui.algorithm.sentinel import Probe, judge
 from tbtui.algorithm.step import Datum
 from tbtui.config import AlarmAction
-from tbtui.engines.grpo.outcome_policy import PUBLICATION_ACTION, PUBLICATION_ALARM
+from tbtui.engines.grpo.outcome_policy import alarm_of
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.journal.events import AlarmRaised, Noted, RunPhaseChanged
 from tbtui.journal.writer import JournalWriter
@@ -72,13 +71,16 @@ class Publications:
         return step - 1 - self._steps.get(version, 0)
 
     async def publish(self, step: int) -> Published:
-        """Publish what step `step` has trained. Raises `PolicyError`."""
+        """Publish what step `step` has trained. Raises `PolicyError`.
+
+        A step without a signal has changed no weights: there is nothing to compare.
+        """
         # The step counts once it is published.
         event = RunPhaseChanged(phase=RunPhase.TRAINING, step=step - 1, detail=PUBLISHING)
         self._journal.append(event)
-        self.version = await self._policy.publish()
+        before, self.version = self.version, await self._policy.publish()
         self._steps[self.version] = step
-        return await self.look(step)
+        return Published(self.version) if self.version == before else await self.look(step)
 
     async def look(self, step: int) -> Published:
         """Compare sampler and trainer on the probe: after a publication, and once before the first
@@ -103,35 +105,21 @@ class Publications:
             text = f"version {self.version} was not compared with the sampler's: {why}"
             self._journal.append(Noted(level="warning", text=text))
             return Published(self.version)
-        verdict = judge(probe, self._before, tolerance)
+        verdict = judge(probe, self._before, tolerance, step)
         if verdict.compared:
             self._before = probe
         metrics = {"time/sentinel": time.monotonic() - started}
         for figure in ("gap", "sampler_move", "trainer_move"):
             if figure in verdict.numbers:
                 metrics[f"optim/sentinel_{figure}"] = verdict.numbers[figure]
-        return Published(self.version, metrics, self._alarms(step, verdict))
+        alarm = alarm_of(verdict.finding, self._actions) if verdict.finding else None
+        return Published(self.version, metrics, (alarm,) if alarm else ())
 
     async def _probe(self) -> Probe:
         prompt = self._policy.renderer.render([_PROMPT])
         drawn = await self._policy.sample(SampleRequest(prompt, _TOKENS, 1.0, 0))
         (trained,) = await self._policy.score([_datum(prompt, drawn)], "trained")
         return Probe(self.version, drawn.completion_ids, drawn.logprobs, trained)
-
-    def _alarms(self, step: int, verdict: Verdict) -> tuple[AlarmRaised, ...]:
-        action = self._actions.get(PUBLICATION_ALARM, PUBLICATION_ACTION)
-        if verdict.failure is None or action == "off":
-            return ()
-        numbers = {name: value for name, value in verdict.numbers.items() if math.isfinite(value)}
-        return (
-            AlarmRaised(
-                alarm=PUBLICATION_ALARM,
-                step=step,
-                text=verdict.text,
-                numbers=numbers,
-                action=action,
-            ),
-        )
 
 
 def _datum(prompt: tuple[int, ...], drawn: Sample) -> Datum:

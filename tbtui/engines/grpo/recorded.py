@@ -12,6 +12,7 @@ from tbtui.algorithm.curriculum import PassRates, Say
 from tbtui.algorithm.segments import Call
 from tbtui.engines.events_of import sent
 from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
+from tbtui.findings import Unusable
 from tbtui.journal.events import (
     CommandVerb,
     DemonstrationsTrained,
@@ -22,6 +23,7 @@ from tbtui.journal.events import (
     HumanTyped,
     Outcome,
     PhaseSeconds,
+    SideCall,
     TrialFinished,
     TrialRetried,
     TurnAbandoned,
@@ -124,6 +126,7 @@ class RecordedPlace:
             for entry in events
             if isinstance(entry.event, TurnAbandoned) and entry.seq < last.finished_seq
         }
+        sides = {entry.event.turn for entry in events if isinstance(entry.event, SideCall)}
         typed = max((e.seq for e in events if isinstance(e.event, HumanTyped)), default=None)
         calls = (
             Call(
@@ -134,6 +137,7 @@ class RecordedPlace:
                 sample.summary,
                 turn.cached_tokens,
                 abandoned=sample.turn in abandoned,
+                side=sample.turn in sides,
                 handed_back=typed is not None and seq > typed,
             )
             for sample, (seq, turn) in zip(samples, _sampled(events), strict=False)
@@ -256,10 +260,8 @@ class StartingPoint:
     """What is believed of the tasks, by all steps that finished."""
     said: dict[str, Say] = field(default_factory=dict)
     """What people want of tasks."""
-    set_aside: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, Unusable] = field(default_factory=dict)
     """Task -> why it can't be used."""
-    unfit: frozenset[str] = frozenset()
-    """Those that the preflight had set aside, before the first trial."""
     batches: dict[int, RecordedBatch] = field(default_factory=dict)
     """Later batches that were begun, by step."""
     evaluations: dict[int, RecordedBatch] = field(default_factory=dict)
@@ -277,3 +279,8 @@ class StartingPoint:
     valued: list[TurnsValued] = field(default_factory=list)
     """Searches for a trial's turning point that have ended."""
     paused: bool = False
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Tasks that were known to be unusable before the first trial."""
+        return frozenset(task for task, why in self.unusable.items() if why.by == "preflight")

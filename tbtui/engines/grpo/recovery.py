@@ -12,13 +12,14 @@ import dataclasses
 import importlib.metadata
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.algorithm.curriculum import PassRates
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig, to_json
+from tbtui.engines.events_of import task_records
 from tbtui.engines.grpo.checkpoint_state import (
     CheckpointError,
     LoadedCheckpoint,
@@ -44,6 +45,7 @@ from tbtui.engines.grpo.rollouts import GroupPlan, trial_plan
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.resume import keep_settings
 from tbtui.errors import UserError
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     CommandDone,
     Noted,
@@ -57,6 +59,7 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy
+from tbtui.terminal import one_line
 from tbtui.view.state import RunState
 
 
@@ -102,12 +105,12 @@ async def continue_run(
         text = f"no checkpoint: all {len(recovery.replayed)} steps are trained again"
         journal.append(Noted(level="warning", text=text))
     recovery.close_gaps(journal, reader, POLICY_LOST_FIRST if policy_lost else RUN_WAS_KILLED)
-    unfit = prepared.unfit
-    if policy_lost or unfit.keys() == recovery.start.unfit:
+    unusable = prepared.unusable
+    if policy_lost or unusable.keys() == recovery.start.left_out:
         return recovery.start
     # Another environment, or other packages: what turned out in trials may be otherwise too.
-    journal.append(TasksSetAside(tasks=unfit, by="preflight"))
-    return dataclasses.replace(recovery.start, set_aside=unfit, unfit=frozenset(unfit))
+    journal.append(TasksSetAside.of(unusable, "preflight"))
+    return dataclasses.replace(recovery.start, unusable=unusable)
 
 
 def newest(prepared: PreparedRun) -> tuple[LoadedCheckpoint | None, tuple[str, ...]]:
@@ -184,6 +187,7 @@ def recover(
 
     Raises:
         UserError: the tasks are not those that the run began with.
+        JournalError: the journal doesn't agree with itself.
     """
     start = StartingPoint(step, weights_version, rates=PassRates(config.task_half_life))
     run = read_history(reader, start)
@@ -192,10 +196,12 @@ def recover(
     if started:
         _require_same_tasks(run, split)
     outcomes = outcome_policy(config.on_outcome)
-    tasks = {task.name: task for task in split.train}
+    tasks = {task.name: task for task in (*split.train, *split.honeypots)}
+    _require_known(start.tasks_taken, tasks)
     start.batches = dict(sorted(start.batches.items()))
     start.evaluations = dict(sorted(start.evaluations.items()))
     for number, batch in start.batches.items():
+        _require_known(batch.groups.values(), tasks)
         groups = training_groups([tasks[name] for name in batch.groups.values()], number, config)
         _settle(batch, groups, start, reader, outcomes, config.max_retries)
     for number, batch in start.evaluations.items():
@@ -234,13 +240,21 @@ def _require_same_tasks(run: RunState, split: Split) -> None:
     The order in which tasks are taken, and what an evaluation means, depend on all of them.
     """
     before = {(task.name, task.split) for task in run.tasks.values()}
-    now = {(task.name, "train") for task in split.train}
-    now |= {(task.name, "eval") for task in split.heldout}
+    now = {(task.name, task.split) for task in task_records(split)}
     if changed := sorted({name for name, _ in before ^ now}):
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(
             f"the tasks in {run.tasks_dir} are not those that the run began with:"
             f" {', '.join(changed[:3])}{more}; put them back, or start a new run"
+        )
+
+
+def _require_known(names: Iterable[str], known: Container[str]) -> None:
+    """Raise `JournalError` for a task, or a group, that the run never began."""
+    if strange := next((name for name in names if name not in known), None):
+        raise JournalError(
+            f"the journal says what became of {one_line(strange, 80)}, and not that it was begun;"
+            " put a sound copy of run.db in its place"
         )
 
 
@@ -252,12 +266,17 @@ def _settle(
     outcomes: OutcomePolicy,
     max_retries: int,
 ) -> None:
-    """Fill in the `places` of a batch that had been planned as `groups`: which have an outcome."""
+    """Fill in the `places` of a batch that had been planned as `groups`: which have an outcome.
+
+    Raises:
+        JournalError: the journal has trials or scores of other groups.
+    """
     siblings = {group.group: group.trials[0] for group in groups}
+    _require_known((*(group for group, _ in batch.attempts), *batch.scored), siblings)
     planned = {group.group: len(group.trials) for group in groups}
     for (group, index), attempts in batch.attempts.items():
         scored = batch.scored.get(group)
-        unusable = siblings[group].task.name in start.set_aside
+        unusable = siblings[group].task.name in start.unusable
         replaced = group in batch.refilled and index <= planned[group]
         batch.places[group, index] = RecordedPlace(
             trial_plan(siblings[group], index),

@@ -9,20 +9,23 @@ trains exactly what the last event of the review says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
+from collections.abc import Coroutine, Sequence
 from typing import Any, Literal, Protocol
 
 from tbtui.algorithm.segments import Segment, merge
-from tbtui.algorithm.step import Recipe, score_groups
+from tbtui.algorithm.step import score_groups
 from tbtui.algorithm.suspects import ExaminedTrial, suspects
-from tbtui.config import ConfigError, RunConfig
+from tbtui.config import ConfigError
+from tbtui.engines.command_queue import CommandQueue
+from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.group import BatchGroup, Decisions
 from tbtui.engines.grpo.learning import trial_scores
 from tbtui.engines.grpo.pausing import unpaused
+from tbtui.engines.grpo.phases import RunPhases
 from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.review_rules import ReviewRules, RuleDecision, RuleFacts, load_rules
 from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.trials.steering import Steering
 from tbtui.journal.commands import TIMEOUT, Command
 from tbtui.journal.events import (
     CommandVerb,
@@ -34,7 +37,6 @@ from tbtui.journal.events import (
     ReviewOpened,
     Suspicion,
 )
-from tbtui.journal.writer import JournalWriter
 
 
 class UnderReview(Protocol):
@@ -58,45 +60,40 @@ class ReviewGate:
 
     def __init__(
         self,
-        config: Callable[[], RunConfig],
-        recipe: Recipe,
-        rules: Path,
-        journal: JournalWriter,
-        goes_on: Callable[[], bool],
-        on_waiting: Callable[[int], None],
+        run: EngineContext,
+        phases: RunPhases,
+        steering: Steering,
+        queue: CommandQueue,
     ) -> None:
-        """
-        Args:
-            config: the settings in force now.
-            rules: the file of rules, if it is there, of settings that name none.
-            goes_on: the run is not paused, and no decision waits to be carried out.
-            on_waiting: called with a step whose review begins to wait, or waits no more because
-                fresh trials are under way.
-        """
-        self.config = config
-        self.recipe = recipe
-        self.journal = journal
-        self.goes_on = goes_on
-        self.on_waiting = on_waiting
-        self._rules_of_run = rules
+        self.run = run
+        self.phases = phases
+        self._steering = steering
+        self._queue = queue
         self._rules: ReviewRules | None = None
+
+    def goes_on(self) -> bool:
+        """Whether the run is not paused, and no decision waits to be carried out.
+
+        One made in time counts, even if it came before there was an engine.
+        """
+        return self._steering.open and self._queue.up_to_date
 
     def review(self, step: int, recorded: RecordedBatch | None) -> Review | None:
         """The review of a step's batch; None: its groups are trained on as they come."""
-        return None if self.config().stream else Review(self, step, recorded or RecordedBatch())
+        return None if self.run.config.stream else Review(self, step, recorded or RecordedBatch())
 
     def rules(self) -> ReviewRules | None:
         """The rules as the file has them now; if it can't be read those before stay in force."""
-        path = self.config().review_rules
-        if path is None and self._rules_of_run.exists():
-            path = self._rules_of_run
+        path = self.run.config.review_rules
+        if path is None and self.run.directory.review_rules.exists():
+            path = self.run.directory.review_rules
         if path is None:
             return None
         try:
             self._rules = load_rules(path)
         except ConfigError as error:
             before = "those before stay in force" if self._rules else "no rule is in force"
-            self.journal.append(Noted(level="warning", text=f"{error}; {before}"))
+            self.run.journal.append(Noted(level="warning", text=f"{error}; {before}"))
         return self._rules
 
 
@@ -128,7 +125,7 @@ class Review:
         """
         if self.waits or self.passed:
             return
-        config = self._gate.config()
+        config = self._gate.run.config
         if self._was_scored or (config.review == "off" and not self.progress.begun):
             self.passed = True
             return
@@ -161,11 +158,11 @@ class Review:
             return
         if self.waits and batch.running:
             self._stop_waiting()
-            self._gate.on_waiting(self._step)
+            self._gate.phases.review_interrupted(self._step)
         groups, undecided = self._groups(batch), self._undecided(batch)
         if (groups, undecided) != self._journalled:
             self._journalled = groups, undecided
-            self._gate.journal.append(
+            self._gate.run.journal.append(
                 ReviewChanged(step=self._step, groups=groups, undecided=undecided)
             )
 
@@ -216,21 +213,21 @@ class Review:
 
     def _open(self, batch: UnderReview) -> None:
         self.progress.begun = self.progress.opened = self.waits = True
-        timeout = self._gate.config().review_timeout_sec
+        timeout = self._gate.run.config.review_timeout_sec
         if timeout is not None:
             timeout = max(0.0, timeout - self.progress.waited_sec)
         self._journalled = groups, undecided = self._groups(batch), self._undecided(batch)
-        self._gate.journal.append(
+        self._gate.run.journal.append(
             ReviewOpened(step=self._step, groups=groups, undecided=undecided, timeout_sec=timeout)
         )
-        self._gate.on_waiting(self._step)
+        self._gate.phases.review_waits(self._step)
         if timeout is not None:
             self._timer = batch.start(self._time_out(batch, timeout))
 
     async def _time_out(self, batch: UnderReview, seconds: float) -> None:
         await unpaused(seconds, self._gate.goes_on)
         self._timer = None
-        if self._gate.config().at_review_timeout == "exclude":
+        if self._gate.run.config.at_review_timeout == "exclude":
             for trial in self._undecided(batch):
                 if trial in self._suspicions:
                     why = "; ".join(each.why for each in self._suspicions[trial])
@@ -242,8 +239,9 @@ class Review:
         self, how: Literal["accepted", "rules", "timeout"], actor: str, reason: str = ""
     ) -> None:
         self._stop_waiting()
+        self._gate.phases.review_closed(self._step)
         self.progress.closed = self.passed = True
-        self._gate.journal.append(
+        self._gate.run.journal.append(
             ReviewClosed(step=self._step, how=how, actor=actor, reason=reason)
         )
 
@@ -281,7 +279,7 @@ class Review:
             )
             for group, scored in zip(
                 batch.groups,
-                score_groups(rollouts, self._gate.recipe, self._merged),
+                score_groups(rollouts, self._gate.run.recipe, self._merged),
                 strict=True,
             )
         )
@@ -289,8 +287,13 @@ class Review:
     def _merged(self, rollout: Rollout) -> list[Segment]:
         """The rollout's segments, merged once for all looks: that takes long where trials are."""
         if rollout.trial not in self._segments:
-            recipe = self._gate.recipe
-            merged = merge(rollout.calls, recipe.train_summaries, recipe.train_abandoned)
+            recipe = self._gate.run.recipe
+            merged = merge(
+                rollout.calls,
+                recipe.train_summaries,
+                recipe.train_abandoned,
+                recipe.train_side_calls,
+            )
             self._segments[rollout.trial] = merged
         return self._segments[rollout.trial]
 
@@ -311,7 +314,7 @@ def _command(decision: RuleDecision, trial: str) -> Command:
 def suspicions(groups: Sequence[BatchGroup]) -> dict[str, tuple[Suspicion, ...]]:
     """Trial -> its suspicions, by its verdict; later decisions are not considered."""
     return {
-        trial: tuple(Suspicion(suspect=suspect, why=why) for suspect, why in found)
+        trial: tuple(Suspicion(suspect=each.rule, why=each.text) for each in found)
         for group in groups
         for trial, found in suspects([examined(rollout) for rollout in group.members()]).items()
     }
@@ -325,6 +328,8 @@ def examined(rollout: Rollout) -> ExaminedTrial:
         reward=rollout.reward,
         verdict=rollout.verdict,
         turns=rollout.turns,
+        began_at=rollout.ended_at - rollout.seconds,
+        ended_at=rollout.ended_at,
         verifying_sec=rollout.verifying_sec,
         commands=rollout.commands,
         verifier_output=rollout.verifier_output,

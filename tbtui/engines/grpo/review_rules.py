@@ -13,10 +13,10 @@ from typing import Any, get_args
 
 from tbtui.catalog import nearest
 from tbtui.config import ConfigError
+from tbtui.findings import SUSPECTS, Rule
 from tbtui.journal.commands import rule_actor
 from tbtui.journal.events import Outcome
-from tbtui.journal.review_rule import Between, Rule, RuleVerb, When, rule_toml
-from tbtui.vocabulary import SuspectName
+from tbtui.journal.review_rule import Between, ReviewRule, RuleVerb, When, rule_toml
 
 _KEYS = ("name", "when", "do", "reward", "reason")
 _CONDITIONS = ("suspect", "outcome", "task", "kind", "reward", "turns")
@@ -34,7 +34,7 @@ class RuleFacts:
     reward: float | None
     """What the verdict led to, whatever people have made of it since."""
     turns: int
-    suspects: frozenset[SuspectName]
+    suspects: frozenset[Rule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class RuleDecision:
 class ReviewRules:
     """A file's rules, in its order; without any, nothing is decided."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ReviewRule, ...] = ()
 
     def decide(self, facts: RuleFacts) -> RuleDecision | None:
         """The decision of the first rule that matches; None: no rule does."""
@@ -77,7 +77,7 @@ def load_rules(path: Path) -> ReviewRules:
     return _rules(path, _text(path))
 
 
-def append_rule(path: Path, rule: Rule) -> None:
+def append_rule(path: Path, rule: ReviewRule) -> None:
     """Write a rule to the end of the file, or to a new one; all that stands there stays.
 
     Raises:
@@ -97,7 +97,7 @@ def append_rule(path: Path, rule: Rule) -> None:
         raise ConfigError(f"{path}: can't be written ({error.strerror})") from error
 
 
-def _matches(rule: Rule, facts: RuleFacts) -> bool:
+def _matches(rule: ReviewRule, facts: RuleFacts) -> bool:
     when = rule.when
     return (
         _suspected(rule, facts.suspects)
@@ -109,7 +109,7 @@ def _matches(rule: Rule, facts: RuleFacts) -> bool:
     )
 
 
-def _suspected(rule: Rule, suspects: frozenset[SuspectName]) -> bool:
+def _suspected(rule: ReviewRule, suspects: frozenset[Rule]) -> bool:
     named = rule.when.suspect
     if not named:
         return True
@@ -143,7 +143,7 @@ def _rules(path: Path, text: str) -> ReviewRules:
     tables = document.get("rule", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(f"{path}: rule should be [[rule]] tables, with two brackets")
-    rules: list[Rule] = []
+    rules: list[ReviewRule] = []
     for number, table in enumerate(tables, start=1):
         where = f"{path}: rule {number}"
         rule = _Table(table, where).rule(str(number))
@@ -160,7 +160,7 @@ class _Table:
     values: dict[str, Any]
     where: str
 
-    def rule(self, name: str) -> Rule:
+    def rule(self, name: str) -> ReviewRule:
         """The rule, called `name` if it has none. Raises `ConfigError`."""
         self._only(self.values, _KEYS, "key")
         verb = self._one_of("do", self._required("do"), _VERBS)
@@ -175,17 +175,16 @@ class _Table:
                 raise self._error('relabel needs a reason; add reason = "..."')
         elif reward is not None:
             raise self._error(f'reward is for do = "relabel", not for {verb}')
-        return Rule(name, verb, self._when(self.values.get("when", {})), reward, reason)
+        return ReviewRule(name, verb, self._when(self.values.get("when", {})), reward, reason)
 
     def _when(self, when: Any) -> When:
         if not isinstance(when, dict):
             raise self._error('when should be a table, such as { suspect = "few_turns" }')
         self._only(when, _CONDITIONS, "condition")
-        names: tuple[SuspectName, ...] = get_args(SuspectName)
         outcomes = [outcome.value for outcome in Outcome]
         return When(
             suspect=tuple(
-                self._one_of("suspect", name, (*names, "any"))
+                self._one_of("suspect", name, (*SUSPECTS, "any"))
                 for name in self._strings("suspect", when)
             ),
             outcome=tuple(

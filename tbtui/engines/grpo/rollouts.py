@@ -83,12 +83,16 @@ class Rollout:
     turns: int
     seconds: float
     """Wall time on a worker, of the last attempt."""
+    ended_at: float = field(default=0.0, kw_only=True)
+    """In seconds since the epoch; 0 in older journals."""
     spent: PhaseSeconds
     """Where the time went, of all attempts; waiting to try again is time in the queue."""
     tokens: Tokens = field(default_factory=Tokens)
     """What the sampler read and wrote, of all attempts: given up or not, they are billed."""
     verdict: float | None = None
     """What the verifier said, untouched; None when there is no verdict."""
+    earned: float | None = None
+    """What that would be worth to the policy, whatever a person did in the trial."""
     verifier_output: str = ""
     verifying_sec: float = 0.0
     """How long the verifier took, in the last attempt."""
@@ -96,8 +100,6 @@ class Rollout:
     """Keystrokes that the agent sent, in order, of the last attempt."""
     excluded: bool = False
     """A person or a rule has left it out of training."""
-    call_advantages: tuple[float, ...] | None = None
-    """One for each call, of a trial whose turns were valued (`advantage=turn_value`)."""
 
     @classmethod
     def of(
@@ -124,9 +126,11 @@ class Rollout:
             calls=tuple(calls),
             turns=end.turns,
             seconds=end.seconds.total - end.seconds.queue,
+            ended_at=end.ended_at,
             spent=spent,
             tokens=tokens,
             verdict=end.verdict,
+            earned=end.verdict if end.earned is None else end.earned,
             verifier_output=end.verifier_output,
             verifying_sec=end.seconds.verifying,
             commands=tuple(commands),

@@ -3,34 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tbtui.algorithm.segments import Call
-from tbtui.chat import Message, Tool
+from tbtui.chat import Message, Tool, chars_of, most_chars
 from tbtui.engines.grpo.call_tree import CallTree
 from tbtui.engines.grpo.origins import Origin
 from tbtui.engines.grpo.rollouts import derive_seed
-from tbtui.journal.events import ToolUse, TurnAbandoned, TurnSampled, TurnStarted
+from tbtui.journal.events import (
+    SideCall,
+    ToolUse,
+    TurnAbandoned,
+    TurnSampled,
+    TurnStarted,
+    TurnWriting,
+)
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
     Answer,
+    ChatRenderer,
     ContextOverflowError,
     Policy,
     PolicyError,
+    PolicyRefusedError,
+    Renderer,
     Sample,
     SampleRequest,
+    UnrenderableError,
 )
 from tbtui.policies.chat.tools import ToolRenderer, with_tools
 from tbtui.rollout.messages import Completion, SampleWanted
 
 # A completion of fewer tokens than this can't hold any answer.
 _LEAST_COMPLETION = 8
+_PADDING = 2048
+"""By how much a model's output layer may be larger than its vocabulary: what it draws there, it has
+drawn."""
+_LARGEST_ID = 1 << 31
+_ROUNDING = 1e-3
+"""By how much a log-probability may be above 0."""
+_LONG_CHARS = 1 << 16
+_THREADS = 64
+"""Trials whose prompts are rendered at a time; each has one under way at most."""
 
+
+_WRITING_SEC = 1.0
+"""Between two events of what is drawn of an answer: a fast model has none, or one."""
 
 Draw = Callable[[SampleRequest], Awaitable[Sample]]
 """Gives the completion that is asked for; raises `PolicyError`."""
@@ -62,15 +88,61 @@ class LoopTurns:
     """Spreads work over the iterations of the event loop, one piece to each.
 
     Thirty-two trials that ask at once would else keep the loop from everything else for as long
-    as it takes to render and record all of them.
+    as it takes to record all of them. What a trial's own text makes long, the rendering of its
+    prompts, has threads.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, "rendering")
+        self._long = ThreadPoolExecutor(1, "rendering long prompts")
+        """One for all trials: several that send such prompts take one core and not all of them."""
 
     async def wait(self) -> None:
         async with self._lock:
             await asyncio.sleep(0)
+
+    async def beside[T](self, work: Callable[[], T], chars: int) -> T:
+        """The result of `work` on a text of so many characters, done on another thread."""
+        threads = self._long if chars > _LONG_CHARS else self._threads
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+class _Writing:
+    """Journals what is drawn of one answer before it is whole, at most once a second."""
+
+    def __init__(
+        self, trial: str, turn: int, renderer: ToolRenderer, journal: JournalWriter
+    ) -> None:
+        self._trial = trial
+        self._turn = turn
+        self._renderer = renderer
+        self._journal = journal
+        self._before = 0
+        """Tokens that were journalled."""
+        self._ids: list[int] = []
+        """Those that were not."""
+        self._journalled_at = -math.inf
+
+    def drawn(self, before: int, ids: tuple[int, ...]) -> None:
+        if not before:
+            self._before, self._ids = 0, []
+        self._ids += ids
+        now = time.monotonic()
+        if now - self._journalled_at < _WRITING_SEC:
+            return
+        self._journalled_at = now
+        self._journal.append(
+            TurnWriting(
+                trial=self._trial,
+                turn=self._turn,
+                before=self._before,
+                tokens=len(self._ids),
+                text="".join(self._renderer.pieces(self._ids)),
+            )
+        )
+        self._before += len(self._ids)
+        self._ids = []
 
 
 class Conversation:
@@ -101,11 +173,15 @@ class Conversation:
         self._journal = journal
         self._turns = turns
         self._tree = CallTree(self.calls)
+        self._rendering = asyncio.Lock()
+        """In the order in which they come, which their seeds go by, and one at a time: a trial that
+        sends many long prompts waits for itself."""
         if origin is not None and origin.history_ids:
             self._tree.begin(origin.point.messages, origin.history_ids)
         self._turn_of: dict[int, int] = {}
         """Turn -> which of the calls answered it last."""
         self._abandoned: set[int] = set()
+        self._sides: set[int] = set()
         self._in_flight = 0
         self._handed_back = False
 
@@ -114,22 +190,24 @@ class Conversation:
 
         Raises:
             ContextOverflowError: the prompt leaves no room for an answer.
+            UnrenderableError: there is no such prompt.
             PolicyError: the policy failed, or gave what can't be trained on.
         """
         await self._turns.wait()
         renderer = with_tools(self._policy.renderer)
+        self._refuse_longest(wanted)
         if wanted.count_only:
-            return Completion(
-                wanted.request,
-                "",
-                False,
-                len(self._render(renderer, wanted.messages, wanted.tools)),
-                0,
-            )
+            prompt = await self._rendered(renderer, wanted)
+            return Completion(wanted.request, wanted.trial, "", False, len(prompt), 0)
         self._journal.append(
-            TurnStarted(trial=self._trial, turn=wanted.turn, purpose=wanted.purpose)
+            TurnStarted(
+                trial=self._trial,
+                turn=wanted.turn,
+                purpose=wanted.purpose,
+                prompt=_news(wanted.messages),
+            )
         )
-        prompt = self._render(renderer, wanted.messages, wanted.tools)
+        prompt = await self._rendered(renderer, wanted)
         room = self._limits.context - len(prompt)
         if room < _LEAST_COMPLETION:
             limit = self._limits.context
@@ -150,9 +228,10 @@ class Conversation:
                     ),
                     temperature=self._temperature,
                     seed=derive_seed(self._seed, number),
+                    on_drawn=_Writing(self._trial, wanted.turn, renderer, self._journal).drawn,
                 )
             )
-            _require_sound(sample)
+            _require_sound(sample, self._policy.renderer)
             await self._turns.wait()
         finally:
             self._in_flight -= 1
@@ -168,6 +247,7 @@ class Conversation:
             sample.cached_tokens,
             abandoned=wanted.turn in self._abandoned,
             handed_back=self._handed_back,
+            side=wanted.turn in self._sides,
         )
         said = Message("assistant", answer.text, answer.thinking, answer.tool_calls)
         self._tree.add(wanted.tools, wanted.messages, said, len(self.calls))
@@ -175,6 +255,7 @@ class Conversation:
         self.calls.append(call)
         return Completion(
             request=wanted.request,
+            trial=wanted.trial,
             text=answer.text,
             thinking=answer.thinking,
             truncated=sample.stop_reason == "length",
@@ -203,6 +284,30 @@ class Conversation:
         self._journal.append(TurnAbandoned(trial=self._trial, turn=turn))
         if (at := self._turn_of.get(turn)) is not None:
             self.calls[at] = replace(self.calls[at], abandoned=True)
+
+    def side_call(self, turn: int) -> None:
+        """Note that a turn is a call beside the agent's conversation; it may still be asked."""
+        self._sides.add(turn)
+        self._journal.append(SideCall(trial=self._trial, turn=turn))
+        if (at := self._turn_of.get(turn)) is not None:
+            self.calls[at] = replace(self.calls[at], side=True)
+
+    def _refuse_longest(self, wanted: SampleWanted) -> None:
+        """Raise `ContextOverflowError` for a prompt that is too long to be worth its rendering."""
+        limit, length = self._limits.context, chars_of(wanted.messages, wanted.tools)
+        if length > most_chars(limit):
+            raise ContextOverflowError(
+                f"the prompt has {length} characters; the maximum context length is {limit} tokens"
+            )
+
+    async def _rendered(self, renderer: ToolRenderer, wanted: SampleWanted) -> tuple[int, ...]:
+        render = functools.partial(self._render, renderer, wanted.messages, wanted.tools)
+        async with self._rendering:
+            try:
+                length = chars_of(wanted.messages, wanted.tools)
+                return await self._turns.beside(render, length)
+            except PolicyRefusedError as error:
+                raise UnrenderableError(str(error)) from error
 
     def _render(
         self, renderer: ToolRenderer, messages: Sequence[Message], tools: tuple[Tool, ...] = ()
@@ -265,7 +370,7 @@ class Conversation:
                 summary=wanted.purpose != "turn",
             )
         )
-        drawn = sample.logprobs
+        drawn = sample.logprobs if sample.logprobs.size else np.zeros(1, np.float32)
         self._journal.append(
             TurnSampled(
                 trial=self._trial,
@@ -282,8 +387,8 @@ class Conversation:
                 cut_tokens=answered.cut_tokens,
                 prompt_tokens=len(prompt),
                 completion_tokens=len(sample.completion_ids),
-                mean_logprob=float(drawn.mean()) if drawn.size else 0.0,
-                min_logprob=float(drawn.min()) if drawn.size else 0.0,
+                mean_logprob=float(drawn.mean()) if sample.has_logprobs else None,
+                min_logprob=float(drawn.min()) if sample.has_logprobs else None,
                 stop_reason=sample.stop_reason,
                 weights_version=sample.weights_version,
                 cached_tokens=sample.cached_tokens,
@@ -329,8 +434,12 @@ def _news(messages: Sequence[Message]) -> str:
     return "\n\n".join(reversed(news))
 
 
-def _require_sound(sample: Sample) -> None:
-    """Raise `PolicyError` for what can't be trained on."""
+def _require_sound(sample: Sample, renderer: Renderer) -> None:
+    """Raise `PolicyError` for what can't be trained on, whichever policy or server it is from."""
+    size = renderer.vocab_size if isinstance(renderer, ChatRenderer) else None
+    most = _LARGEST_ID if size is None else size + _PADDING
+    if any(not 0 <= id < most for id in sample.completion_ids):
+        raise PolicyError("a token id is none of the vocabulary's")
     if sample.logprobs.shape != (len(sample.completion_ids),):
         raise PolicyError(
             f"{len(sample.completion_ids)} tokens came with"
@@ -338,3 +447,5 @@ def _require_sound(sample: Sample) -> None:
         )
     if not np.isfinite(sample.logprobs).all():
         raise PolicyError("a log-probability is not a finite number")
+    if (sample.logprobs > _ROUNDING).any():
+        raise PolicyError("a log-probability is positive")

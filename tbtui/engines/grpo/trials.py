@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import override
@@ -15,36 +15,40 @@ from tbtui.algorithm.evaluation import PASS_REWARD
 from tbtui.config import RunConfig
 from tbtui.engines.awaiting import comes_before
 from tbtui.engines.grpo.completions import Asker, Completions
+from tbtui.engines.grpo.context import EngineContext
+from tbtui.engines.grpo.demonstrations import DemonstrationKeeper
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, UnusableTasks, retry_wait
-from tbtui.engines.grpo.outcome_policy import OutcomePolicy, alarm_actions
-from tbtui.engines.grpo.pausing import Outages
+from tbtui.engines.grpo.outcome_policy import OutcomePolicy, alarm_of
+from tbtui.engines.grpo.pausing import Outages, RunPause
 from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST, cut_off
 from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
-from tbtui.engines.honeypots import alarm as honeypot_alarm
+from tbtui.engines.grpo.storage_guard import StorageGuard
+from tbtui.engines.honeypots import honeypot_finding
 from tbtui.engines.pacing import Pacer
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
 from tbtui.engines.trials.running import RunningTrials
-from tbtui.engines.trials.steering import Pool
+from tbtui.engines.trials.steering import Pool, Steering
+from tbtui.findings import Unusable, UnusableKind
 from tbtui.journal.events import (
-    AlarmRaised,
     Outcome,
     PhaseSeconds,
     TrialFinished,
     TrialQueued,
     TrialRetried,
 )
-from tbtui.journal.writer import JournalWriter
-from tbtui.outcomes import OutcomeAction
+from tbtui.outcomes import UNSCORED, OutcomeAction
 from tbtui.policies.base import (
     ContextOverflowError,
-    Policy,
     PolicyDeniedError,
     PolicyError,
     PolicyLostError,
+    PolicyRefusedError,
+    PolicySlowError,
     Sample,
     SampleRequest,
+    UnrenderableError,
 )
 from tbtui.rollout.forking import SnapshotPlan
 from tbtui.rollout.messages import (
@@ -55,31 +59,20 @@ from tbtui.rollout.messages import (
     Demonstrated,
     EndpointSpec,
     EnvironmentSpec,
+    RewardChoice,
     SampleWanted,
+    TrialFacts,
     TrialSpec,
 )
+from tbtui.rollout.outcome import short_reason
 
-_LARGEST_SHARE = 0.8
-"""Share of the agent's budget that one completion may take."""
+_AGENT_FAILURES = 3
+"""Trials whose agent can't be set up, and none that has worked, after which it is the agent's."""
+_OUT_OF_TIME = "VerifierTimeoutError"
+"""Harbor's, whose import would take seconds."""
 
 _LEAST_BUDGET_SEC = 1.0
 """What a fork has whose parent had spent all by then."""
-
-KeepDemonstration = Callable[[TrialPlan, Demonstrated, tuple[int, ...], str], None]
-"""Called with a trial's plan, what was typed in it, the prompt in whose place that was, and who
-typed."""
-
-StorageCheck = Callable[[], Awaitable[bool]]
-"""Whether the run directory is out of order now."""
-
-
-def _keep_none(plan: TrialPlan, message: Demonstrated, prompt: tuple[int, ...], who: str) -> None:
-    """Keep nothing: the settings want no demonstrations."""
-
-
-async def no_storage_check() -> bool:
-    """The check of a run whose directory is not checked."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +92,12 @@ class TrialSettings:
     fixed_programs: bool = False
 
 
+def _never_verified(facts: TrialFacts) -> bool:
+    """Whether the verifier failed in a way that is not for want of time, which differs by trial."""
+    failed = facts.verdict is None and facts.failed_phase == "verifier"
+    return failed and facts.exception_type != _OUT_OF_TIME
+
+
 def _snapshot_plan(settings: TrialSettings, trial: str) -> SnapshotPlan | None:
     """Which states of a trial are kept."""
     config = settings.config
@@ -110,20 +109,26 @@ def _snapshot_plan(settings: TrialSettings, trial: str) -> SnapshotPlan | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _PolicyModel:
-    """The policy, as the agent of one trial asks it."""
+class _Answering:
+    """What the models of all trials answer with."""
 
-    trial: str
-    plan: TrialPlan
-    conversation: Conversation
-    patience_sec: float
-    """How long the policy may take for one completion."""
     completions: Completions
     pool: Pool
     pacer: Pacer
-    held: Callable[[str], bool]
-    """Whether a person holds a trial, or is about to."""
-    keep: KeepDemonstration
+    steering: Steering
+    demonstrations: DemonstrationKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicyModel:
+    """The policy, as the agent of one trial asks it."""
+
+    plan: TrialPlan
+    conversation: Conversation
+    patience_sec: float
+    """How long the policy may show no sign of work on a completion."""
+    budget_sec: float
+    shared: _Answering
 
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed:
         try:
@@ -135,39 +140,62 @@ class _PolicyModel:
         except ContextOverflowError as error:
             return CompletionFailed(
                 wanted.request,
+                wanted.trial,
                 "context_overflow",
                 str(error),
                 error.prompt_tokens,
                 error.context_limit,
             )
+        except UnrenderableError as error:
+            return CompletionFailed(wanted.request, wanted.trial, "unsupported", str(error))
+        except PolicyRefusedError as error:
+            return CompletionFailed(wanted.request, wanted.trial, "refused", str(error))
+        except PolicySlowError as error:
+            return CompletionFailed(wanted.request, wanted.trial, "too_slow", str(error))
         except PolicyError as error:
-            return CompletionFailed(wanted.request, "provider_error", str(error))
+            return CompletionFailed(wanted.request, wanted.trial, "provider_error", str(error))
         if wanted.count_only:
             return answer
-        await self.pacer.hold(
-            self.plan.step, self.plan.purpose, self._delay(wanted), lambda: self.held(self.trial)
+        await self.shared.pacer.hold(
+            self.plan.step,
+            self.plan.purpose,
+            self._delay(wanted),
+            lambda: self.shared.steering.is_held(wanted.trial),
         )
         return answer
 
     def abandoned(self, turn: int) -> None:
         self.conversation.abandoned(turn)
 
+    def side_call(self, turn: int) -> None:
+        self.conversation.side_call(turn)
+
     def typed_in(self) -> None:
         self.conversation.typed_in()
 
     def demonstrated(self, message: Demonstrated, actor: str) -> None:
-        self.keep(self.plan, message, self.conversation.prompt_of(message.messages), actor)
+        prompt = self.conversation.prompt_of(message.messages)
+        self.shared.demonstrations.keep(self.plan, message, prompt, actor)
 
     def _delay(self, wanted: SampleWanted) -> Callable[[bool, float], None]:
         def delayed(delayed: bool, waited_sec: float) -> None:
-            self.pool.delay(CompletionDelayed(wanted.request, delayed, waited_sec))
+            self.shared.pool.delay(
+                CompletionDelayed(wanted.request, wanted.trial, delayed, waited_sec)
+            )
 
         return delayed
 
     async def _draw(self, wanted: SampleWanted, request: SampleRequest) -> Sample:
         place = f"{self.plan.group}-{self.plan.index}"
-        asker = Asker(self.trial, place, wanted.turn, self.patience_sec, self._delay(wanted))
-        return await self.completions.draw(asker, request, self.plan.seed)
+        asker = Asker(
+            wanted.trial,
+            place,
+            wanted.turn,
+            self.patience_sec,
+            self.budget_sec,
+            self._delay(wanted),
+        )
+        return await self.shared.completions.draw(asker, request, self.plan.seed)
 
 
 class TrialRunner[P: Pool](RunningTrials[P]):
@@ -178,47 +206,44 @@ class TrialRunner[P: Pool](RunningTrials[P]):
 
     def __init__(
         self,
+        run: EngineContext,
         settings: TrialSettings,
-        policy: Policy,
-        journal: JournalWriter,
-        pool: Callable[[TrialRunner[P]], P],
-        unusable: UnusableTasks | None = None,
-        outages: Outages | None = None,
-        storage: StorageCheck = no_storage_check,
+        pool: Callable[[RunningTrials[P]], P],
+        guard: StorageGuard | None = None,
     ) -> None:
         """
         Args:
             pool: makes the pool, as `RunningTrials` wants it.
-            unusable: tasks that are known to be.
-            storage: looks at once whether the run directory is in order, and begins an outage if
-                it is not.
+            guard: looks after the run directory; None: it is not looked after.
         """
-        config = settings.config
+        config, journal = settings.config, run.journal
         admission = Admission(config.n_parallel_envs, config.env_starts_per_sec)
-        super().__init__(journal, admission, lambda _: pool(self))
-        self.outages = outages or Outages(journal)
-        self._check_storage = storage
-        self.unusable = unusable or UnusableTasks(journal)
+        super().__init__(journal, admission, pool)
+        self._guard = guard
+        self.outages = Outages(journal) if guard is None else guard.outages
+        self.pause = RunPause(self.steering, journal, self.outages, paused=run.start.paused)
+        self.unusable = UnusableTasks(journal, config.max_unusable, run.start.unusable)
+        self.demonstrations = DemonstrationKeeper(run)
         self._settings = settings
-        self._policy = policy
+        self._policy = run.policy
         self._journal = journal
         self._streak = FailureStreak(config.halt_after)
+        self._agent_failures = 0
+        """Trials whose agent could not be set up."""
         self.completions = Completions(
-            policy, journal, self.outages, config.retry_wait_sec, config.sample_timeout_sec
+            run.policy, journal, self.outages, config.retry_wait_sec, config.sample_timeout_sec
         )
-        self.raise_alarm: Callable[[AlarmRaised], object] = journal.append
-        """Called with the alarm of a trial; an engine sees to what the alarm leads to."""
-        self.keep_demonstration: KeepDemonstration = _keep_none
-        """An engine keeps demonstrations, if the settings want it."""
         self._pacer = Pacer(config.pace_sec)
+        self._answers = _Answering(
+            self.completions, self.pool, self._pacer, self.steering, self.demonstrations
+        )
         self._turns = LoopTurns()
         self._cut_off_by = RUN_ENDED_FIRST
 
     def change(self, config: RunConfig) -> None:
         """Use other settings from now on; what has begun ends as it began."""
         self._settings = dataclasses.replace(self._settings, config=config)
-        self.completions.retry_wait_sec = config.retry_wait_sec
-        self.completions.patience_sec = config.sample_timeout_sec
+        self.completions.change(config.retry_wait_sec, config.sample_timeout_sec)
         self._pacer.change(config.pace_sec)
         self._admission.change(config.n_parallel_envs, config.env_starts_per_sec)
 
@@ -276,9 +301,14 @@ class TrialRunner[P: Pool](RunningTrials[P]):
                     await asyncio.wait_for(place.final.wait(), wait)
                 spent = spent + PhaseSeconds(queue=wait)
 
+    @property
+    def has_worked(self) -> bool:
+        """Whether a trial has ended by the policy's own doing."""
+        return self._streak.has_worked
+
     async def in_outage(self) -> bool:
         """Whether what failed just now may be an outage's doing."""
-        return self.outages.on or await self._check_storage()
+        return self.outages.on or (self._guard is not None and await self._guard.check())
 
     async def _outage_over(self, place: Place[TrialPlan]) -> None:
         """Wait until everything is in order, or no further attempt is wanted."""
@@ -350,19 +380,8 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             self._turns,
             plan.origin,
         )
-        # An answer that takes most of the budget is the server's slowness, not the policy's.
-        patience = min(self._settings.config.sample_timeout_sec, _LARGEST_SHARE * budget)
-        return _PolicyModel(
-            trial,
-            plan,
-            conversation,
-            patience,
-            self.completions,
-            self.pool,
-            self._pacer,
-            self.steering.is_held,
-            self.keep_demonstration,
-        )
+        patience = self._settings.config.sample_timeout_sec
+        return _PolicyModel(plan, conversation, patience, budget, self._answers)
 
     def _spec(self, plan: TrialPlan, trial: str, budget: float) -> TrialSpec:
         settings, config = self._settings, self._settings.config
@@ -388,7 +407,10 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             check_zeros="never" if plan.task.impossible else settings.check_zeros,
             kill_before_verifying=settings.kill_before_verifying,
             snapshots=_snapshot_plan(settings, trial),
+            train_side_calls=config.train_side_calls,
+            rewards=RewardChoice(config.reward_key, config.reward_weights),
             fixed_programs=settings.fixed_programs,
+            credentials=config.task_credentials,
             origin=plan.origin.point if plan.origin is not None else None,
         )
 
@@ -397,10 +419,9 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         return plan.purpose == "eval" and plan.task.name in self._settings.config.oracle_tasks
 
     def _honeypot_passed(self, trial: str, plan: TrialPlan) -> None:
-        action = alarm_actions(self._settings.config.on_alarm)["honeypot"]
-        raised = honeypot_alarm(trial, plan.label, plan.step, action)
-        if raised is not None:
-            self.raise_alarm(raised)
+        finding = honeypot_finding(trial, plan.label, plan.step)
+        if alarm := alarm_of(finding, self._settings.config.on_alarm):
+            self.pause.raise_alarms(alarm)
 
     def _finish(self, plan: TrialPlan, end: TrialFinished, action: OutcomeAction) -> None:
         """Journal the end of an attempt.
@@ -413,8 +434,8 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         self.steering.over(end.trial, outcome)
         if action == "halt":
             raise HaltError(f"{end.trial}: {outcome}: {end.reason} (on_outcome.{outcome}=halt)")
-        self.unusable.tried(plan.task.name)
-        if not outcome.infrastructure and outcome is not Outcome.CANCELLED:
+        self.unusable.tried(plan.task.name, verified=end.verdict is not None)
+        if outcome not in UNSCORED:
             self._streak.worked()
 
     def _count_failure(self, rollout: Rollout, end: TrialEnd) -> None:
@@ -424,14 +445,33 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             HaltError: it was one too many in a row.
         """
         outcome, reason, facts = rollout.outcome, rollout.reason, end.facts
-        task, lasting = rollout.plan.task.name, end.decision.lasting
+        task, unusable = rollout.plan.task.name, end.decision.unusable
         if self._settings.outcomes[outcome] == "retry":
-            if lasting:
-                self.unusable.set_aside(task, reason)
-            elif outcome is Outcome.SETUP_ERROR and facts:
-                self.unusable.setup_failed(task, reason, facts.exception_message or "")
-        incident = end.incident or (task if lasting else None)
+            if unusable:
+                self.unusable.add(task, Unusable(unusable, reason, "trial"))
+            elif facts and (outcome is Outcome.SETUP_ERROR or _never_verified(facts)):
+                if outcome is Outcome.SETUP_ERROR:
+                    self._look_at_agent(facts, reason)
+                of: UnusableKind = "image" if outcome is Outcome.SETUP_ERROR else "verifier"
+                why = Unusable(of, reason, "trial")
+                self.unusable.failed(task, why, facts.exception_message or "")
+        incident = end.incident or (task if unusable else None)
         self._streak.failed(rollout.trial, outcome, reason, incident)
+
+    def _look_at_agent(self, facts: TrialFacts, reason: str) -> None:
+        """Tell an agent that can't be set up from a task that can't.
+
+        Raises:
+            HaltError: no trial can have the agent.
+        """
+        if facts.agent_uninstalled:
+            raise HaltError(short_reason(facts.agent_uninstalled))
+        if facts.failed_phase != "agent_setup" or self.has_worked:
+            return
+        self._agent_failures += 1
+        if self._agent_failures >= _AGENT_FAILURES:
+            agent = self._settings.config.agent
+            raise HaltError(f"{agent} can't be set up in any trial so far: {reason}")
 
     @override
     def answer_failed(self, attempt: Attempt, error: BaseException) -> None:

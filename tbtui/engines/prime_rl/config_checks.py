@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tbtui.config import RunConfig, default_of, settings, to_json
+from tbtui.config import RunConfig, default_of, to_json
 from tbtui.config.values import Problem, error, errors_first, warning
 from tbtui.engines.config_checks import common_problems, context_problems
+from tbtui.engines.prime_rl.settings_table import SETTINGS
+from tbtui.invocation import to_type
 
 ASSUMED_CONTEXT = 32768
 """Tokens of a training sequence where no `context_limit` is given; Prime-RL itself would take 2048
@@ -37,8 +39,8 @@ def prime_rl_problems(config: RunConfig) -> list[Problem]:
 def _unmapped(config: RunConfig) -> Iterator[Problem]:
     """Settings that were given and have no place in Prime-RL's file."""
     values = to_json(config)
-    for name, setting in settings().items():
-        value, mapping = values[name], setting.prime_rl
+    for name, mapping in SETTINGS.items():
+        value = values[name]
         asked = name in config.given or getattr(config, name) != default_of(name, values)
         if mapping.keys or mapping.ours or not asked or value in mapping.anyway:
             continue
@@ -102,7 +104,10 @@ def _length_problems(config: RunConfig) -> Iterator[Problem]:
 
 def _batch_problems(config: RunConfig) -> Iterator[Problem]:
     if config.max_steps == 0:
-        yield error("max_steps=0: Prime-RL doesn't only evaluate; use `tbtui eval`")
+        yield error(
+            "max_steps=0: Prime-RL doesn't only evaluate; a model on a server is evaluated by"
+            f" `{to_type('eval', 'policy=vllm', f'model_name={config.model_name}')}`"
+        )
     if config.n_parallel_envs < config.group_size:
         yield error(
             f"n_parallel_envs={config.n_parallel_envs}: Prime-RL runs the group_size="

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -21,11 +23,13 @@ from urllib.parse import urlsplit, urlunsplit
 from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
 from tbtui.engines.prime_rl.plugin.files import ControlFile, append_command
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import TraceRecorder
+from tbtui.http_response import ENCODINGS, ResponseError, limited_body
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued, Outcome, RunPaused, RunResumed
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.verbs import WEIGHTS_UNDER_PRIME_RL, run_refusal
+from tbtui.terminal import both_ends, one_line
 
 if TYPE_CHECKING:
     import httpx
@@ -59,7 +63,7 @@ class PrimeRlControl:
         """Return at once; the journal gets the result."""
         self._queue.submit(command)
 
-    def _carry_out(self, commands: CommandJournal, command: Command) -> bool:
+    def carry_out(self, commands: CommandJournal, command: Command) -> bool:
         """Begin to carry a command out. Returns True: none has to wait."""
         if (answer := answered_outside(command)) is not None:
             commands.answer(command.id, True, answer)
@@ -78,7 +82,7 @@ class PrimeRlControl:
     @contextlib.asynccontextmanager
     async def serving(self, commands: CommandJournal) -> AsyncIterator[None]:
         """Carry commands out while the context lasts; `commands` journals them."""
-        self._queue.serve(commands.issued, lambda command: self._carry_out(commands, command))
+        self._queue.serve(_Serving(self, commands))
         try:
             yield
         finally:
@@ -132,6 +136,20 @@ class PrimeRlControl:
         commands.answer(command.id, False, error)
 
 
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """Implements `TakesCommands` while a run is watched."""
+
+    control: PrimeRlControl
+    commands: CommandJournal
+
+    def take_up(self, command: Command) -> None:
+        self.commands.issued(command)
+
+    def carry_out(self, command: Command) -> bool:
+        return self.control.carry_out(self.commands, command)
+
+
 ANSWER_SEC = 10.0
 """How long an environment server may take to read a command."""
 
@@ -140,7 +158,7 @@ class CommandJournal:
     """Journals commands where they are read first; refuses those that no server takes up."""
 
     def __init__(
-        self, recorder: Recorder, directory: Path | None, clock: Callable[[], float]
+        self, recorder: TraceRecorder, directory: Path | None, clock: Callable[[], float]
     ) -> None:
         """`directory`: what the environment servers share; None: there is none."""
         self._recorder = recorder
@@ -268,6 +286,8 @@ class CommandJournal:
         self._taken.pop(command, None)
 
 
+_MOST_BYTES = 1 << 20
+"""Longest answer."""
 _CONNECT_SEC = 5.0
 _SERVER_SEC = 60.0
 """vLLM answers `/pause` when what it is computing has come to a stop."""
@@ -330,8 +350,8 @@ class InferenceServers:
         except _MissingError:
             return None
         try:
-            return bool(answer.json()["is_paused"])
-        except (ValueError, LookupError, TypeError) as error:
+            return bool(json.loads(answer)["is_paused"])
+        except (ValueError, LookupError, RecursionError, TypeError) as error:
             raise InferenceError(f"{url}/is_paused: no such answer as vLLM's") from error
 
 
@@ -342,26 +362,33 @@ class _MissingError(InferenceError):
 def _client() -> httpx.AsyncClient:
     import httpx
 
-    return httpx.AsyncClient(timeout=httpx.Timeout(_SERVER_SEC, connect=_CONNECT_SEC))
+    return httpx.AsyncClient(
+        headers=ENCODINGS, timeout=httpx.Timeout(_SERVER_SEC, connect=_CONNECT_SEC)
+    )
 
 
 async def _ask(
     client: httpx.AsyncClient, method: str, url: str, params: dict[str, str] | None = None
-) -> httpx.Response:
+) -> bytes:
+    """What the server answers."""
     import httpx
 
     try:
-        answer = await client.request(method, url, params=params)
-    except httpx.HTTPError as error:
+        async with (
+            asyncio.timeout(_SERVER_SEC),
+            client.stream(method, url, params=params) as answer,
+        ):
+            body = b"".join([part async for part in limited_body(answer, _MOST_BYTES)])
+    except (TimeoutError, ResponseError, httpx.HTTPError) as error:
         raise InferenceError(f"{url}: {str(error) or type(error).__name__}") from error
     if answer.status_code in (404, 405):
         raise _MissingError(
             f"{url}: the server has no such request; start vLLM with VLLM_SERVER_DEV_MODE=1"
         )
     if answer.status_code != httpx.codes.OK:
-        words = " ".join(answer.text.split())[:200]
+        words = both_ends(one_line(body.decode(errors="replace")), 200)
         raise InferenceError(f"{url}: HTTP {answer.status_code} {words}".rstrip())
-    return answer
+    return body
 
 
 def _root(url: str) -> str:

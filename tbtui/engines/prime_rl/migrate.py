@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tbtui.config import ConfigError
-from tbtui.engines.prime_rl.migrate_rules import RULES, SEED_RULES, SOURCE_RULES, Rule
+from tbtui.engines.prime_rl.migrate_rules import RULES, SEED_RULES, SOURCE_RULES, Move
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN
 
 _SEED_IDS = ("harbor_env", "harbor-env", "harbor")
@@ -53,7 +53,7 @@ def migrate(toml: Mapping[str, Any]) -> tuple[dict[str, Any], list[Change]]:
     return document.root, document.changes
 
 
-def _follow(document: Document, rules: Iterable[Rule]) -> None:
+def _follow(document: Document, rules: Iterable[Move]) -> None:
     for rule in rules:
         if rule.old.endswith(".*"):
             new = rule.new and rule.new.removesuffix(".*")
@@ -62,7 +62,7 @@ def _follow(document: Document, rules: Iterable[Rule]) -> None:
             _follow_one(document, rule)
 
 
-def _follow_one(document: Document, rule: Rule) -> None:
+def _follow_one(document: Document, rule: Move) -> None:
     before = document.get(rule.old)
     try:
         after = before if rule.convert is None else rule.convert(before)

@@ -15,7 +15,7 @@ from tbtui.engines.prime_rl.settings_to_toml import PLUGIN
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Move:
     """What is done with a key, where a file has it."""
 
     old: str
@@ -28,11 +28,11 @@ class Rule:
     """Today's value from the old one; None: the key has no place after all."""
 
 
-def _gone(reason: str, *names: str) -> Iterator[Rule]:
+def _gone(reason: str, *names: str) -> Iterator[Move]:
     """Keys without a place; the last parts of the names after the first share its table."""
     table = names[0].rpartition(".")[0]
     for name in names[0:1] + tuple(f"{table}.{name}" if table else name for name in names[1:]):
-        yield Rule(name, None, reason)
+        yield Move(name, None, reason)
 
 
 def _whole(value: Any) -> int:
@@ -93,23 +93,23 @@ _RATIO = "each source has its own ratio; give it there"
 _EVALUATED = "an evaluation that is done isn't repeated"
 _TABLES = ("", "trainer.", "orchestrator.")
 
-RULES: tuple[Rule, ...] = (
-    Rule("clean_output_dir", "clean", "renamed"),
-    Rule("trainer.model.experimental.lora", "trainer.model.lora", "LoRA is no experiment any more"),
-    Rule("trainer.loss.ipo_mask_low", "trainer.loss.dppo_mask_low", "renamed"),
-    Rule("trainer.loss.ipo_mask_high", "trainer.loss.dppo_mask_high", "renamed"),
-    Rule("orchestrator.rollouts_per_example", "orchestrator.group_size", "renamed"),
-    Rule("orchestrator.eval.rollouts_per_example", "orchestrator.eval.group_size", "renamed"),
-    Rule("orchestrator.lora_name", "orchestrator.model.lora.name", _LORA),
-    Rule("trainer.experimental.token_export", "trainer.enable_token_export", "renamed"),
-    Rule("max_model_len", "seq_len", "vLLM's own is inference.vllm.max_model_len; give it too"),
-    Rule("inference.parallel.tp", "inference.vllm.tensor_parallel_size", _VLLM),
-    Rule("inference.parallel.dp", "inference.vllm.data_parallel_size", _VLLM),
-    Rule("inference.model.name", "inference.vllm.model", _VLLM),
-    Rule("inference.model.*", "inference.vllm.*", _VLLM),
-    Rule("inference.vllm_extra.*", "inference.vllm.*", _VLLM),
+RULES: tuple[Move, ...] = (
+    Move("clean_output_dir", "clean", "renamed"),
+    Move("trainer.model.experimental.lora", "trainer.model.lora", "LoRA is no experiment any more"),
+    Move("trainer.loss.ipo_mask_low", "trainer.loss.dppo_mask_low", "renamed"),
+    Move("trainer.loss.ipo_mask_high", "trainer.loss.dppo_mask_high", "renamed"),
+    Move("orchestrator.rollouts_per_example", "orchestrator.group_size", "renamed"),
+    Move("orchestrator.eval.rollouts_per_example", "orchestrator.eval.group_size", "renamed"),
+    Move("orchestrator.lora_name", "orchestrator.model.lora.name", _LORA),
+    Move("trainer.experimental.token_export", "trainer.enable_token_export", "renamed"),
+    Move("max_model_len", "seq_len", "vLLM's own is inference.vllm.max_model_len; give it too"),
+    Move("inference.parallel.tp", "inference.vllm.tensor_parallel_size", _VLLM),
+    Move("inference.parallel.dp", "inference.vllm.data_parallel_size", _VLLM),
+    Move("inference.model.name", "inference.vllm.model", _VLLM),
+    Move("inference.model.*", "inference.vllm.*", _VLLM),
+    Move("inference.vllm_extra.*", "inference.vllm.*", _VLLM),
     *(
-        Rule(f"inference.{name}", f"inference.vllm.{name}", _VLLM)
+        Move(f"inference.{name}", f"inference.vllm.{name}", _VLLM)
         for name in (
             "gpu_memory_utilization", "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank",
             "lora_target_modules", "api_server_count", "seed", "enable_prefix_caching",
@@ -121,11 +121,11 @@ RULES: tuple[Rule, ...] = (
         rule
         for table in _TABLES
         for rule in (
-            Rule(f"{table}transport", f"{table}rollout_transport", "renamed"),
-            Rule(f"{table}wandb.*", f"{table}monitors.wandb.*", _MONITORS),
-            Rule(f"{table}ckpt.keep", f"{table}ckpt.keep_last", "renamed"),
-            Rule(f"{table}ckpt.resume_step", "resume", _RESUME, _resume),
-            Rule(f"{table}max_async_level", "orchestrator.max_off_policy_steps", _STALE),
+            Move(f"{table}transport", f"{table}rollout_transport", "renamed"),
+            Move(f"{table}wandb.*", f"{table}monitors.wandb.*", _MONITORS),
+            Move(f"{table}ckpt.keep", f"{table}ckpt.keep_last", "renamed"),
+            Move(f"{table}ckpt.resume_step", "resume", _RESUME, _resume),
+            Move(f"{table}max_async_level", "orchestrator.max_off_policy_steps", _STALE),
             *_gone("Prime-RL has no benchmark mode any more", f"{table}bench"),
             *_gone("all output goes to the run's logs", f"{table}log.file", "env_worker_logs"),
             *_gone("Prime-RL decides it", f"{table}monitors.wandb.log_extras", "id", "shared"),
@@ -133,47 +133,47 @@ RULES: tuple[Rule, ...] = (
             *_gone(_NO_BUFFER, f"{table}ckpt.skip_buffer", "buffer_path"),
         )
     ),
-    Rule("trainer_gpu_ids", "deployment.num_train_gpus", _GPUS, _count),
-    Rule("inference_gpu_ids", "deployment.num_infer_gpus", _GPUS, _count),
-    Rule("orchestrator.client.*", "orchestrator.model.client.*", "it stands beside its model"),
-    Rule(
+    Move("trainer_gpu_ids", "deployment.num_train_gpus", _GPUS, _count),
+    Move("inference_gpu_ids", "deployment.num_infer_gpus", _GPUS, _count),
+    Move("orchestrator.client.*", "orchestrator.model.client.*", "it stands beside its model"),
+    Move(
         "orchestrator.model.client.base_url", "orchestrator.model.client.base_url",
         "one address, not a list", _one_address,
     ),
     *_gone("verifiers has its own", "orchestrator.model.client.timeout", "connect_timeout"),
-    Rule(
+    Move(
         "trainer.model.attn", "trainer.model.attn",
         "flash attention alone is left; auto chooses its kernel", _attention,
     ),
-    Rule("orchestrator.sampling.*", "orchestrator.train.sampling.*", _TRAIN),
+    Move("orchestrator.sampling.*", "orchestrator.train.sampling.*", _TRAIN),
     *(
         rule
         for table in ("orchestrator.train.sampling", "orchestrator.eval.sampling")
         for rule in (
-            Rule(f"{table}.max_tokens", f"{table}.max_completion_tokens", "renamed"),
+            Move(f"{table}.max_tokens", f"{table}.max_completion_tokens", "renamed"),
             *_gone("it distorts what is sampled", f"{table}.min_tokens", "repetition_penalty"),
             *_gone("Prime-RL samples without one", f"{table}.seed", "temp_scheduler"),
         )
     ),
-    Rule(
+    Move(
         "orchestrator.eval.eval_base_model", "orchestrator.eval.skip_first_step",
         "the same, inverted", lambda value: not value,
     ),
     *(
-        Rule(f"orchestrator.{old}", "orchestrator.concurrency.max_inflight", _INFLIGHT, _limit)
+        Move(f"orchestrator.{old}", "orchestrator.concurrency.max_inflight", _INFLIGHT, _limit)
         for old in ("max_inflight_rollouts", "max_concurrent")
     ),
     *_gone(
         "give orchestrator.concurrency.max_inflight, batch_size times this, if it has to be bound",
         "orchestrator.oversampling_factor",
     ),
-    Rule(
+    Move(
         "orchestrator.buffer.online_difficulty_filtering",
         "orchestrator.train.filter_zero_advantages", "of whole groups; the default today",
     ),
     *_gone(_RATIO, "orchestrator.buffer.env_ratios"),
-    Rule("orchestrator.buffer.*", None, _NO_BUFFER),
-    Rule("orchestrator.env_mix.*", None, _RATIO),
+    Move("orchestrator.buffer.*", None, _NO_BUFFER),
+    Move("orchestrator.env_mix.*", None, _RATIO),
     *_gone("dry_run = true writes the resolved configuration", "dump_config"),
     *_gone("a teacher is started by hand today", "teacher_gpu_ids", "teacher_inference"),
     *_gone("the trainer decides it", "trainer.model.load_using_meta", "tp"),
@@ -211,34 +211,34 @@ RULES: tuple[Rule, ...] = (
 _COMPOSED = "a source is made of an environment ([...env]) and how it is served ([...serve])"
 _FIELD = "arguments are fields of the taskset or the harness; see which"
 
-SOURCE_RULES: tuple[Rule, ...] = (
-    Rule("rollouts_per_example", "group_size", "renamed"),
-    Rule("sampling.max_tokens", "sampling.max_completion_tokens", "renamed"),
+SOURCE_RULES: tuple[Move, ...] = (
+    Move("rollouts_per_example", "group_size", "renamed"),
+    Move("sampling.max_tokens", "sampling.max_completion_tokens", "renamed"),
     *_gone("it distorts what is sampled", "sampling.min_tokens", "repetition_penalty"),
     *_gone("Prime-RL samples without one", "sampling.seed", "temp_scheduler"),
-    Rule("address", "serve.address", _COMPOSED),
-    Rule("pool", "serve.pool", _COMPOSED),
-    Rule("num_workers", "serve.pool", _COMPOSED, _pool),
+    Move("address", "serve.address", _COMPOSED),
+    Move("pool", "serve.pool", _COMPOSED),
+    Move("num_workers", "serve.pool", _COMPOSED, _pool),
     *_gone("choose tasks by the taskset's own fields", "skip_first"),
     *_gone("the agent's max_output_tokens limits a rollout", "max_total_completion_tokens"),
     *_gone("[orchestrator.log] is for all of them", "log"),
     *_gone("verifiers has no such arguments any more", "extra_env_kwargs"),
-    Rule("taskset", "env.taskset", _COMPOSED),
-    Rule("harness.runtime", "env.agent.runtime", _COMPOSED),
-    Rule("harness", "env.agent.harness", _COMPOSED),
-    Rule("id", "env.taskset.id", "an environment is a taskset and a harness; see that it has both"),
-    Rule("args.*", "env.taskset.*", _FIELD),
+    Move("taskset", "env.taskset", _COMPOSED),
+    Move("harness.runtime", "env.agent.runtime", _COMPOSED),
+    Move("harness", "env.agent.harness", _COMPOSED),
+    Move("id", "env.taskset.id", "an environment is a taskset and a harness; see that it has both"),
+    Move("args.*", "env.taskset.*", _FIELD),
 )
 """For one environment: a source's names are relative to it."""
 
 _HARNESS = "env.agent.harness"
-SEED_RULES: tuple[Rule, ...] = (
-    Rule("id", "env.taskset.id", "tbtui's plugin for Harbor tasks", lambda _: PLUGIN),
-    Rule("args.tasks_dir", "env.taskset.tasks_dir", "a field of the taskset"),
+SEED_RULES: tuple[Move, ...] = (
+    Move("id", "env.taskset.id", "tbtui's plugin for Harbor tasks", lambda _: PLUGIN),
+    Move("args.tasks_dir", "env.taskset.tasks_dir", "a field of the taskset"),
     *_gone("verifiers passes it with every rollout", "args.vllm_base_url", "model_name"),
     *_gone("give orchestrator.train.sampling.temperature", "args.temperature"),
-    Rule("args.max_turns", f"{_HARNESS}.max_turns", "the plugin has a limit; 30 is usual", _limit),
-    Rule("args.model_info", f"{_HARNESS}.context_limit", "what the model is served with", _context),
-    Rule("args.*", f"{_HARNESS}.*", "a field of the harness"),
+    Move("args.max_turns", f"{_HARNESS}.max_turns", "the plugin has a limit; 30 is usual", _limit),
+    Move("args.model_info", f"{_HARNESS}.context_limit", "what the model is served with", _context),
+    Move("args.*", f"{_HARNESS}.*", "a field of the harness"),
 )
 """Before `SOURCE_RULES`, for an environment of the seed that tbtui's plugin stands in for."""

@@ -1,7 +1,7 @@
 """Prime-RL's TOML from the settings of a run.
 
-Which key carries a setting is declared with it (`config.settings`); fields of our harness follow
-from that, the others are written here. What Prime-RL can't do is in `config_checks`.
+Which key carries a setting is in `settings_table`; fields of our harness follow from that, the
+others are written here. What Prime-RL can't do is in `config_checks`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any
 from tbtui.catalog import CatalogError, find_tasks
 from tbtui.catalog.sets import choose, is_name
 from tbtui.catalog.tasks import discover
-from tbtui.config import ConfigError, RunConfig, settings, to_json
-from tbtui.config.settings.about import HARNESS
+from tbtui.config import ConfigError, RunConfig, to_json
 from tbtui.config.values import require_no_errors
 from tbtui.engines.prime_rl.config_checks import (
     chat_template_renders,
@@ -23,6 +22,7 @@ from tbtui.engines.prime_rl.config_checks import (
     is_directory,
     prime_rl_problems,
 )
+from tbtui.engines.prime_rl.settings_table import HARNESS, SETTINGS
 
 PLUGIN = "tbtui-harbor"
 """The id by which verifiers finds our taskset and harness: it imports the module `tbtui_harbor`."""
@@ -178,8 +178,8 @@ def _harness(config: RunConfig, context: int) -> dict[str, Any]:
     values = to_json(config) | {"context_limit": context}
     fields = {
         key.removeprefix(HARNESS): values[name]
-        for name, setting in settings().items()
-        for key in setting.prime_rl.keys
+        for name, mapping in SETTINGS.items()
+        for key in mapping.keys
         if key.startswith(HARNESS)
     }
     order = {name: index for index, name in enumerate(_HARNESS_ORDER)}

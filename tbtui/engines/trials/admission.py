@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
 
 
 class Slot:
     """The right to have a trial running; releasing it twice does no harm."""
 
-    def __init__(self, on_yield: Callable[[], None], on_leave: Callable[[], None]) -> None:
-        self._on_yield = on_yield
-        self._on_leave = on_leave
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
         self._yielded = False
         self._left = False
 
@@ -21,14 +19,14 @@ class Slot:
         """Let another trial start, because this one only tears down."""
         if not self._yielded:
             self._yielded = True
-            self._on_yield()
+            self._admission.stop_working()
 
     def leave(self) -> None:
         """Release the slot, because the trial has ended."""
         self.make_room()
         if not self._left:
             self._left = True
-            self._on_leave()
+            self._admission.leave()
 
 
 class Admission:
@@ -73,7 +71,7 @@ class Admission:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (step, next(self._asked), place))
         self._admit()
-        slot = Slot(self._stop_working, self._leave)
+        slot = Slot(self)
         try:
             await place
             if self._interval:
@@ -99,11 +97,13 @@ class Admission:
             self._present += 1
             place.set_result(None)
 
-    def _stop_working(self) -> None:
+    def stop_working(self) -> None:
+        """Let another trial start in the place of one that only tears down."""
         self._working -= 1
         self._admit()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Let one more trial be there: another one is gone."""
         self._present -= 1
         self._admit()
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from tbtui.engines.trials.admission import Slot
 from tbtui.journal.events import PhaseSeconds, Purpose, TrialFinished, TrialPhase
+from tbtui.journal.hold import RUNNING, Hold, HoldVerb
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
@@ -34,7 +36,7 @@ class Planned(Protocol):
     def purpose(self) -> Purpose: ...
 
 
-class Model(Protocol):
+class TrialModel(Protocol):
     """Answers the model calls of one trial's agent."""
 
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | None:
@@ -46,6 +48,10 @@ class Model(Protocol):
 
     def abandoned(self, turn: int) -> None:
         """The agent didn't take the answer of this turn, which may still be to come."""
+        ...
+
+    def side_call(self, turn: int) -> None:
+        """This turn, which may still be asked, has no tools beside a conversation that has them."""
         ...
 
     def typed_in(self) -> None:
@@ -85,8 +91,10 @@ class TrialEnd:
             reason=self.decision.reason,
             verdict=self.decision.verdict,
             reward=reward,
+            earned=self.decision.reward,
             turns=facts.turns if facts is not None else turns,
             seconds=msgspec.structs.replace(seconds, queue=attempt.queued_sec),
+            ended_at=time.time(),
             verifier_output=facts.verifier_output if facts is not None else "",
         )
 
@@ -102,7 +110,7 @@ class Attempt:
     trial: str
     step: int
     """Attempts of earlier steps start first."""
-    model: Model
+    model: TrialModel
     ended: asyncio.Future[TrialEnd] = field(default_factory=_future)
     withdrawn: asyncio.Future[None] = field(default_factory=_future)
     """Done when it is not wanted any more, queued or running."""
@@ -111,19 +119,25 @@ class Attempt:
     """What its worker reported last; without a slot, it is queued."""
     queued_sec: float = 0.0
     """How long it waited for its slot."""
-    paused: Literal["pause", "freeze"] | None = None
-    held: bool = False
-    """A person paused this very trial: it stays paused when the whole run goes on."""
-    typist: str = ""
-    """Who has taken it over, or will have at its next turn boundary."""
-    taken: bool = False
-    """It is paused at a turn boundary, and the typist may type."""
+    hold: Hold = RUNNING
+    """What its worker reported last."""
+    wanted: Hold = RUNNING
+    """What people have asked of this very trial, which stays so when the whole run goes on."""
     ended_because: str | None = None
     """Why a person, or its batch, ended it."""
     typed_by: str = ""
     """Who typed last."""
     keystrokes: list[str] = field(default_factory=list)
     """What the agent has sent, a command each."""
+
+    @property
+    def typist(self) -> str:
+        """Who types in it, or is to at its next turn boundary."""
+        return self.hold.typist or self.wanted.typist
+
+    def want(self, verb: HoldVerb, actor: str = "") -> None:
+        """Note what a person asks of this very trial."""
+        self.wanted = self.wanted.after(verb, actor) or self.wanted
 
     def end(self, end: TrialEnd) -> None:
         """Set the attempt's end; the first one counts."""
@@ -144,7 +158,7 @@ class Place[T: Planned]:
     plan: T
     attempt: Attempt | None = None
     again: str | None = None
-    """Why a person wants a fresh attempt; None: nobody does."""
+    """Why a person wants a fresh attempt; None: none is wanted."""
     final: asyncio.Event = field(default_factory=asyncio.Event)
     """No further attempt is made."""
     late: bool = False
@@ -173,13 +187,13 @@ class Attempts:
         del self._filled[attempt.trial]
         self._rested.set()
 
-    def mark(self, attempt: Attempt, paused: Literal["pause", "freeze"] | None) -> None:
-        attempt.paused = paused
+    def mark(self, attempt: Attempt, hold: Hold) -> None:
+        attempt.hold = hold
         self._rested.set()
 
     async def at_rest(self) -> None:
         """Wait until each is queued or paused."""
-        while any(attempt.slot is not None and not attempt.paused for attempt in self):
+        while any(attempt.slot is not None and not attempt.hold.paused for attempt in self):
             self._rested.clear()
             await self._rested.wait()
 

@@ -19,6 +19,7 @@ from tbtui.journal.events import (
     WorkerRecycled,
     WorkerStarted,
 )
+from tbtui.journal.hold import FROZEN, PAUSED, RUNNING
 from tbtui.rollout.messages import (
     AgentWritten,
     ControlRefused,
@@ -32,6 +33,7 @@ from tbtui.rollout.messages import (
     PhaseEntered,
     SampleAbandoned,
     SampleWanted,
+    SideCallSeen,
     SnapshotTaken,
     TakenOver,
     TrialDone,
@@ -138,14 +140,17 @@ class RunningTrials[P: Pool]:
             case SampleAbandoned(trial, turn):
                 if attempt := self._attempts.get(trial):
                     attempt.model.abandoned(turn)
+            case SideCallSeen(trial, turn):
+                if attempt := self._attempts.get(trial):
+                    attempt.model.side_call(turn)
             case TurnUnderstood() | TurnSeen() | ForkReached() | SnapshotTaken():
                 self._log.append(event := turn_event(message))
                 if isinstance(event, TurnParsed) and (attempt := self._attempts.get(message.trial)):
                     attempt.keystrokes += sent(event)
             case PauseEntered(trial, frozen):
-                self.steering.paused(trial, "freeze" if frozen else "pause")
+                self.steering.paused(trial, FROZEN if frozen else PAUSED)
             case PauseLeft(trial):
-                self.steering.paused(trial, None)
+                self.steering.paused(trial, RUNNING)
             case TakenOver(trial):
                 self.steering.taking_over.taken(trial)
             case KeysTyped():

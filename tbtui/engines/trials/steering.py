@@ -25,6 +25,7 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialTakenOver,
 )
+from tbtui.journal.hold import PAUSED, Hold, typed_in
 from tbtui.journal.verbs import Standing, refusal
 from tbtui.rollout.messages import (
     AgentWritten,
@@ -41,7 +42,6 @@ from tbtui.rollout.messages import (
 from tbtui.vocabulary import CommandVerb, TrialPhase
 
 _ENDING: Collection[CommandVerb] = ("stop", "cancel", "retry")
-_STATE = {"pause": "paused", "freeze": "frozen"}
 
 
 class Pool(Protocol):
@@ -131,10 +131,10 @@ class TakingOver:
 
     def begin(self, attempt: Attempt, command: Command) -> None:
         """Take the trial over at the end of its turn; at once if it is paused there."""
-        if attempt.taken:
+        if attempt.hold.typist:
             self._waiting.done(command, f"{attempt.trial} is yours already")
             return
-        attempt.held, attempt.typist = True, command.actor
+        attempt.want("take_over", command.actor)
         self._waiting.add(command)
         self._pool.control(attempt.trial, "take_over", command.actor)
 
@@ -150,7 +150,7 @@ class TakingOver:
 
     def end(self, attempt: Attempt, command: Command) -> None:
         """Give the trial back; it stays paused."""
-        if attempt.taken:
+        if attempt.hold.typist:
             self._waiting.add(command)
         else:
             self._waiting.done(command, f"{attempt.trial} is left to the agent, which stays paused")
@@ -161,10 +161,10 @@ class TakingOver:
         self._pool.control(attempt.trial, "give_back", actor)
 
     def call_off(self, attempt: Attempt, actor: str) -> bool:
-        """Refuse a person who still waits for the trial; False: nobody does."""
-        if not attempt.typist or attempt.taken:
+        """Refuse a person who still waits for the trial; False: there is none."""
+        if not attempt.wanted.typist or attempt.hold.typist:
             return False
-        attempt.typist = ""
+        attempt.want("give_back")
         result = f"{attempt.trial}: called off by {actor}"
         self._waiting.call_off(attempt.trial, ("take_over",), result)
         return True
@@ -176,13 +176,11 @@ class TakingOver:
     # What workers say
 
     def taken(self, trial: str) -> None:
-        if (attempt := self._attempts.get(trial)) is None or not attempt.typist:
+        if (attempt := self._attempts.get(trial)) is None or not (actor := attempt.wanted.typist):
             return  # it was called off at the same moment
-        attempt.taken = True
-        self._journal.append(TrialTakenOver(trial=trial, actor=attempt.typist))
-        self._waiting.carried_out(
-            trial, ("take_over",), f"{trial} is {attempt.typist}'s to type in"
-        )
+        attempt.hold = typed_in(actor)
+        self._journal.append(TrialTakenOver(trial=trial, actor=actor))
+        self._waiting.carried_out(trial, ("take_over",), f"{trial}: {actor} is typing in it")
 
     def typed(self, keys: KeysTyped) -> None:
         trial = keys.trial
@@ -199,11 +197,12 @@ class TakingOver:
         self._waiting.answered(trial, keys.command, not keys.error, result)
 
     def given_back(self, trial: str) -> None:
-        if (attempt := self._attempts.get(trial)) is None or not attempt.taken:
+        if (attempt := self._attempts.get(trial)) is None or not (actor := attempt.hold.typist):
             return
-        self._journal.append(TrialGivenBack(trial=trial, actor=attempt.typist))
-        attempt.taken, attempt.typist = False, ""
-        self._waiting.carried_out(trial, ("give_back",), f"{trial} is the agent's again")
+        self._journal.append(TrialGivenBack(trial=trial, actor=actor))
+        attempt.hold = PAUSED
+        attempt.want("give_back")
+        self._waiting.carried_out(trial, ("give_back",), f"{trial} is given back to the agent")
 
 
 class Steering:
@@ -253,7 +252,7 @@ class Steering:
             return
         if attempt.slot is None:
             self._cancel(attempt, reason)
-        elif attempt.held:
+        elif attempt.wanted.paused:
             place.late = True
         else:
             self._pool.control(attempt.trial, "expire", reason)
@@ -310,12 +309,13 @@ class Steering:
             case "give_back":
                 self._resume(place, attempt, command)
             case "pause" if attempt.slot is None:
-                attempt.held = True
+                attempt.want(verb)
                 self._waiting.add(command)
             case "pause" | "freeze":
-                attempt.held = True
-                if attempt.paused in ("freeze", verb):
-                    self._waiting.done(command, f"{trial} is {_STATE[attempt.paused]}")
+                attempt.want(verb)
+                if attempt.hold.after(verb) == attempt.hold:
+                    so = "frozen" if attempt.hold.frozen else "paused"
+                    self._waiting.done(command, f"{trial} is {so}")
                 else:
                     self._waiting.add(command)
                     self._pool.control(trial, verb, _by(command, "asked"))
@@ -344,11 +344,11 @@ class Steering:
     def is_held(self, trial: str) -> bool:
         """Whether a person holds this trial, or has asked for it."""
         attempt = self._attempts.get(trial)
-        return attempt is not None and attempt.held
+        return attempt is not None and attempt.wanted.paused
 
     def started(self, attempt: Attempt) -> None:
         """Pause an attempt that has left the queue, if that was asked of it there."""
-        if attempt.held:
+        if attempt.wanted.paused:
             self._pool.control(attempt.trial, "pause", "asked while it was queued")
 
     def _standing(self, found: tuple[Place[Any], Attempt] | None, command: Command) -> Standing:
@@ -361,20 +361,19 @@ class Steering:
         return Standing(
             attempt.trial,
             TrialPhase.QUEUED if attempt.slot is None else attempt.phase,
-            paused=attempt.paused is not None,
-            frozen=attempt.paused == "freeze" and not command.arguments.get("thaw"),
-            typist=attempt.typist,
-            taken=attempt.taken,
+            hold=attempt.hold,
+            next_typist=attempt.wanted.typist,
             asker=command.actor,
+            thaws=bool(command.arguments.get("thaw")),
             held_out=place.plan.purpose == "eval",
             fork=place.plan.purpose == "fork",
             prime_rl=self._prime_rl,
         )
 
     def _resume(self, place: Place[Any], attempt: Attempt, command: Command) -> None:
-        attempt.held = False
         called_off = self.taking_over.call_off(attempt, command.actor)
-        if attempt.paused is None:
+        attempt.want("resume")
+        if not attempt.hold.paused:
             # It takes back a pause that the trial has not come to yet, of its own or of the run.
             taken_back = f"{attempt.trial}: taken back by {command.actor}"
             called_off |= self._waiting.call_off(attempt.trial, ("pause", "freeze"), taken_back)
@@ -398,7 +397,7 @@ class Steering:
         """Resume all trials except those that are held one by one."""
         self._admission.open()
         for attempt in self._attempts:
-            if attempt.slot is not None and not attempt.held:
+            if attempt.slot is not None and not attempt.wanted.paused:
                 self._pool.control(attempt.trial, "resume", "the whole run")
 
     def leave(self, actor: str) -> str:
@@ -416,18 +415,19 @@ class Steering:
         """
         self._waiting.over(trial, outcome, after_cancel)
 
-    def paused(self, trial: str, paused: Literal["pause", "freeze"] | None) -> None:
+    def paused(self, trial: str, hold: Hold) -> None:
+        """A trial is paused, frozen or running now."""
         attempt = self._attempts.get(trial)
         if attempt is None:
             return
-        self._attempts.mark(attempt, paused)
-        if paused is None:
+        self._attempts.mark(attempt, hold)
+        if not hold.paused:
             self._journal.append(TrialResumed(trial=trial))
             self._waiting.carried_out(trial, ("resume", "give_back"), f"{trial} goes on")
         else:
-            self._journal.append(TrialPaused(trial=trial, frozen=paused == "freeze"))
-            verbs = ("pause", "freeze") if paused == "freeze" else ("pause",)
-            self._waiting.carried_out(trial, verbs, f"{trial} {_STATE[paused]}")
+            self._journal.append(TrialPaused(trial=trial, frozen=hold.frozen))
+            verbs = ("pause", "freeze") if hold.frozen else ("pause",)
+            self._waiting.carried_out(trial, verbs, f"{trial} {hold.state}")
 
     def refused(self, refusal: ControlRefused) -> None:
         """A trial can't do what was asked, or can't go on doing it.
@@ -439,9 +439,8 @@ class Steering:
         found = self._attempts.find(trial)
         if found is not None and verb in ("pause", "freeze", "take_over"):
             _, attempt = found
-            attempt.held = False
-            if verb == "take_over":
-                attempt.typist = ""
+            if verb == "take_over" or not attempt.wanted.typist:
+                attempt.want("resume")
         awaited = self._waiting.call_off(trial, (verb,), f"{trial}: {refusal.reason}")
         if not awaited and not refusal.past_holding:
             name = found[0].plan.label if found else trial

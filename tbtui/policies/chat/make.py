@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tbtui.imports import import_named
 from tbtui.policies.base import ChatRenderer, PolicyRefusedError, Thinking
@@ -47,12 +48,33 @@ def make_renderer(
 
 
 async def load_renderer(
-    name: str, tokenizer: str, thinking: Thinking, tool_format: ToolFormat = "auto"
+    name: str,
+    tokenizer: str,
+    thinking: Thinking,
+    tool_format: ToolFormat,
+    tell: Callable[[str], None],
 ) -> ChatRenderer:
-    """As `make_renderer`, in a thread that the end of the process doesn't wait for."""
+    """As `make_renderer`, in a thread that the end of the process doesn't wait for.
+
+    `tell` gets what is waited for: a hub out of reach is asked again for a minute.
+    """
+    tell(_loading(name, tokenizer))
     return await in_daemon_thread(
         lambda: make_renderer(name, tokenizer, thinking, tool_format), "renderer"
     )
+
+
+def _loading(name: str, tokenizer: str) -> str:
+    if name == "embedded" or Path(tokenizer).expanduser().is_dir():
+        return "loading the tokenizer"
+    return f"loading the tokenizer of {tokenizer} from the Hugging Face hub"
+
+
+def may_think(renderer: ChatRenderer) -> bool | None:
+    """Whether the model may think before it answers, as far as its renderer knows; else None."""
+    from tbtui.policies.chat.template import TemplateRenderer
+
+    return renderer.thinks if isinstance(renderer, TemplateRenderer) else None
 
 
 def _template(tokenizer: str, thinking: Thinking, tool_format: ToolFormat) -> ChatRenderer:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from jinja2 import TemplateError
@@ -189,13 +190,14 @@ class TemplateRenderer:
                 f"{template.source}: no token ends the assistant's turn; {_OTHERWISE}"
             )
         marks = find_marks(template.text, vocabulary.ids)
+        self.thinks = thinking != "off" and find_marks(template.text, ()) is not None
+        """The chat template has thinking. A vocabulary may have its marks all the same."""
         opened = marks is not None and marks.left_open(self._asks_for_answer())
         self._reader = AnswerReader(vocabulary, marks, opened)
         self._calls = self._call_reader(tool_format)
         self.has_tools = self._calls is not None
         self.call_end = self._calls.end if self._calls else ""
-        marks_of_calls = self._calls.marks if self._calls else ()
-        self._kept = frozenset(vocabulary.ids[m] for m in marks_of_calls if m in vocabulary.ids)
+        self._kept = self._kept_of(self._calls) if self._calls else frozenset()
         self.notes = tuple(self._notes(marks, opened))
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
@@ -309,13 +311,14 @@ class TemplateRenderer:
             ) from error
         if reader is None and tool_format in ("auto", "json"):
             return None
-        call = ToolCall("call00000", "f", "{}")
+        call = ToolCall("call00000", "f", '{"a": "b"}')
         turn = [
             Message("user", "u"),
             Message("assistant", "", tool_calls=(call,)),
             Message("tool", "t", tool_call_id=call.id),
         ]
-        tools = [Tool("f", "d", '{"type": "object", "properties": {}}')]
+        schema = '{"type": "object", "properties": {"a": {"type": "string"}}}'
+        tools = [Tool("f", "d", schema)]
         try:
             self.render(turn, tools)
             self._between(turn[2:], tools=tools)
@@ -328,7 +331,33 @@ class TemplateRenderer:
                 f"tool_format={tool_format}: the chat template of {template.source} has no tools;"
                 " leave it out"
             )
-        return reader
+        if tool_format != "auto":
+            return reader
+        # What only looks like a format that is known is passed over.
+        known = [reader, find_reader(tool_format, template.text)]
+        said = (replace(call, id=""),)
+        return next(
+            (
+                each
+                for each in known
+                if each and each.read(self._written(turn[:2], tools, each), tools).calls == said
+            ),
+            None,
+        )
+
+    def _written(self, turn: Sequence[Message], tools: Sequence[Tool], reader: CallReader) -> str:
+        """The last message as the template writes it, from where the model would begin."""
+        asked = self._encode(turn[:-1], tools=tools)
+        whole = self._encode(turn, prompt=False, tools=tools)
+        pairs = enumerate(zip(asked, whole, strict=False))
+        start = next((at for at, (one, other) in pairs if one != other), len(asked))
+        said = takewhile(lambda id: id not in self.stop_ids, whole[start:])
+        return self._vocabulary.text(list(said), self._kept_of(reader))
+
+    def _kept_of(self, reader: CallReader) -> frozenset[int]:
+        """Tokens that are part of a completion's text, because its calls are made of them."""
+        ids = self._vocabulary.ids
+        return frozenset(ids[mark] for mark in reader.marks if mark in ids)
 
     def _apply(
         self,
@@ -339,7 +368,11 @@ class TemplateRenderer:
         variables: dict[str, Any] = {**self._variables, **({"tools": tools} if tools else {})}
         try:
             return self._template.apply(conversation, add_generation_prompt=prompt, **variables)
-        except (TemplateError, TypeError, KeyError) as error:
+        except (
+            # Whatever a template does with what an agent has put into the description of a tool.
+            *(TemplateError, TypeError, ValueError, LookupError),
+            *(AttributeError, ArithmeticError, RecursionError),
+        ) as error:
             raise PolicyRefusedError(
                 f"{self._template.source}: the chat template fails: {error}; {_OTHERWISE}"
             ) from error

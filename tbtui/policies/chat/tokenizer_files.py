@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,8 +87,22 @@ def quiet_import() -> Iterator[None]:
             os.environ[name] = before
 
 
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """While transformers is imported for a tokenizer, which needs no PyTorch: where there is one it
+    would be imported too, for seconds and 900 MB. A process that has either keeps it."""
+    if "torch" in sys.modules or "transformers" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
 def _load(name: str) -> Any:
-    with quiet_import():
+    with quiet_import(), _without_torch():
         from huggingface_hub.utils.tqdm import disable_progress_bars
         from transformers import AutoTokenizer
         from transformers.utils.logging import disable_default_handler

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from tbtui.chat import Tool, ToolCall
 
-ToolFormat = Literal["auto", "hermes", "qwen-coder", "llama3", "deepseek", "json"]
+ToolFormat = Literal["auto", "hermes", "qwen-coder", "glm", "llama3", "deepseek", "json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class TemplateCalls:
         if None in calls:
             return Said(text, malformed=text.strip())
         if not calls:
-            return Said(text)
+            return Said(text, malformed=text.strip() if self.end and self.end in text else "")
         content = message.get("content") or ""
         for mark in self.marks:
             content = content.replace(mark, "")
@@ -106,22 +106,41 @@ PLAIN = JsonCalls(tagged=True, bare=True)
 _LLAMA3 = JsonCalls(tagged=False, bare=True, marks=("<|python_tag|>",), end="")
 _CONTENT = {"repeats": True, "join": "", "content_args": {"strip": False}}
 _FUNCTION = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
-_QWEN_CODER = {
-    "start_anchor": "<|im_start|>assistant\n",
-    "fields": {
-        "content": _CONTENT,
-        "tool_calls": {
-            "open_pattern": r"<tool_call>\s*<function=(?P<name>[^>\n]+)>",
-            "close_pattern": r"</function>\s*(?:</tool_call>)?",
-            "repeats": True,
-            "content": "xml-inline",
-            "content_args": {
-                "tag_pattern": r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>"
-            },
-            "transform": _FUNCTION,
-        },
-    },
-}
+
+
+def _spelt_out(anchor: str, opening: str, closing: str, argument: str) -> dict[str, Any]:
+    """The response template of a format with an element for each argument.
+
+    Args:
+        anchor: what comes before an answer.
+        opening: pattern of a call's beginning, with a group `name`.
+        closing: pattern of its end.
+        argument: pattern of an argument, with groups `key` and `value`.
+    """
+    calls = {
+        "open_pattern": opening,
+        "close_pattern": closing,
+        "repeats": True,
+        "content": "xml-inline",
+        "content_args": {"tag_pattern": argument},
+        "transform": _FUNCTION,
+    }
+    return {"start_anchor": anchor, "fields": {"content": _CONTENT, "tool_calls": calls}}
+
+
+_QWEN_CODER = _spelt_out(
+    "<|im_start|>assistant\n",
+    r"<tool_call>\s*<function=(?P<name>[^>\n]+)>",
+    r"</function>\s*(?:</tool_call>)?",
+    r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>",
+)
+_GLM = _spelt_out(
+    "<|assistant|>",
+    r"<tool_call>\s*(?P<name>[^<\s]+)\s*(?=<arg_key>|</tool_call>)",
+    r"</tool_call>",
+    r"<arg_key>(?P<key>[^<]+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>",
+)
+_GLM_MARKS = tuple(f"<{end}{name}>" for name in ("arg_key", "arg_value") for end in ("", "/"))
 _DEEPSEEK_MARKS = tuple(
     f"<｜tool▁{name}｜>" for name in ("calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep")
 )
@@ -165,6 +184,8 @@ def find_reader(
             return _LLAMA3
         case "qwen-coder":
             return TemplateCalls(_QWEN_CODER, _HERMES.marks, _HERMES.end)
+        case "glm":
+            return TemplateCalls(_GLM, (*_HERMES.marks, *_GLM_MARKS), _HERMES.end)
         case "deepseek":
             return TemplateCalls(_DEEPSEEK, _DEEPSEEK_MARKS, "<｜tool▁call▁end｜>")
         case _:
@@ -173,6 +194,8 @@ def find_reader(
 
 def _recognised(template: str) -> ToolFormat:
     if "<tool_call>" in template:
+        if "<arg_key>" in template:
+            return "glm"
         return "qwen-coder" if "<function=" in template else "hermes"
     if "<｜tool▁call▁begin｜>" in template:
         return "deepseek"

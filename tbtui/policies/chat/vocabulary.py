@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -108,8 +109,7 @@ class Vocabulary:
         return pieces
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        return encoded(self._tokenizer, text)
 
     def _later(self, text: str) -> list[int]:
         if self._prefix is None:
@@ -120,7 +120,7 @@ class Vocabulary:
 
     def _ordinary(self, text: str) -> list[int]:
         before = "" if self._prefix is None else "\n"
-        ids: list[int] = self._plain.encode(before + text, add_special_tokens=False).ids
+        ids = encoded(self._plain, before + text)
         if self._prefix is not None and ids[: len(self._prefix)] == self._prefix:
             ids = ids[len(self._prefix) :]
         if any(id in self.names for id in ids):
@@ -142,6 +142,15 @@ class Vocabulary:
             else:
                 table[id] = bytes(map(byte_of.__getitem__, token))
         return table
+
+
+def encoded(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of `text`, without tokens that it doesn't have itself. Other threads run meanwhile:
+    `Tokenizer.encode` would hold the interpreter, for seconds where the text is long."""
+    # Its own threads would be of no use for one text, and it complains of forks once it has any.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    return ids
 
 
 def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:

@@ -11,18 +11,26 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from tbtui.paths import open_plain
 from tbtui.policies.base import PolicyError
 from tbtui.policies.local.model import Array, ModelConfig
 
 FILE_NAME = "policy.npz"
 FORMAT = "tbtui-local-policy"
 FORMAT_VERSION = 1
+_NO_CHECKPOINT = (
+    *(AttributeError, EOFError, IndexError, KeyError, MemoryError, NotImplementedError),
+    *(OverflowError, RecursionError, TypeError, ValueError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy and `zipfile` raise for a file that is none of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ def read_checkpoint(directory: Path) -> Checkpoint:
     """Raises `PolicyError` with the reason when there is no checkpoint that can be used."""
     path = directory / FILE_NAME
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open_plain(path) as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays["header"].tobytes())
         found = (header["format"], header["format_version"])
@@ -89,7 +97,7 @@ def read_checkpoint(directory: Path) -> Checkpoint:
         raise PolicyError(f"{directory} has no {FILE_NAME}; give a checkpoint directory") from error
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except _NO_CHECKPOINT as error:
         raise PolicyError(f"{path} is not a checkpoint of the embedded policy") from error
     if found[0] != FORMAT:
         raise PolicyError(f"{path} is not a checkpoint of the embedded policy")

@@ -30,7 +30,7 @@ from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
 from tbtui.policies.policy_process import (
     PolicyProcess,
     Publish,
-    Published,
+    PublishedWeights,
     TrainedInProcess,
     TrainingOrder,
 )
@@ -114,7 +114,7 @@ class LocalPolicy(TrainedInProcess[LocalRenderer]):
 
     async def publish(self) -> int:
         published = await self._call(Publish())
-        assert isinstance(published, Published)
+        assert isinstance(published, PublishedWeights)
         return published.version
 
     def status(self) -> PolicyStatus:

@@ -84,7 +84,7 @@ def export(checkpoint: Path, directory: Path) -> None:
     Raises `PolicyError` when the checkpoint can't be used.
     """
     # A dependency of tinker's (through transformers); nothing else here needs it.
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     source = read_checkpoint(checkpoint)
     tokenizer = LocalTokenizer(TOKENIZER)
@@ -92,7 +92,7 @@ def export(checkpoint: Path, directory: Path) -> None:
         raise PolicyError(f"{checkpoint} was made for another tokenizer; it can't be exported")
     directory.mkdir(parents=True, exist_ok=True)
     tensors = as_tensors(Parameters(source.config, source.weights))
-    save_file(tensors, str(directory / "model.safetensors"), metadata={"format": "pt"})
+    (directory / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     shutil.copyfile(TOKENIZER, directory / "tokenizer.json")
     texts: dict[str, object] = {
         "config.json": _config(source.config, tokenizer.end_id),

@@ -24,7 +24,7 @@ from tbtui.policies.base import LossName, PolicyInfo
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.sampling import Order, Result, SampleBatch
 from tbtui.policies.local.tokenizer import LocalTokenizer
-from tbtui.policies.policy_process import Publish, Published, carry_out, run_process
+from tbtui.policies.policy_process import Publish, PublishedWeights, carry_out, run_process
 
 type _Perform = Callable[[Order], Result]
 
@@ -37,7 +37,7 @@ def _perform(learner: Learner, order: Order) -> Result:
         case SampleBatch(requests):
             return tuple(learner.sample(requests))
         case Publish():
-            return Published(learner.publish())
+            return PublishedWeights(learner.publish())
         case _:
             return carry_out(learner, order)
 

@@ -52,11 +52,14 @@ _SOURCE_FRAGMENTS = {
 }
 
 # An instruction file ends with a newline, so the heading comes after two or three of them.
-_EXTRA_NEWLINES = re.compile(r"\n{2,}Current terminal state:\n")
+# Looked for from its first newline on alone, here and below, or long runs would take for ever.
+_EXTRA_NEWLINES = re.compile(r"(?<!\n)\n{2,}Current terminal state:\n")
 # How Terminus-2 came by the text doesn't matter to the policy.
 _SCREEN_LABEL = re.compile(r"^(?:New Terminal Output|Current Terminal Screen):\n+", re.MULTILINE)
 # A captured pane is filled up with blank rows to its height.
-_BLANK_ROWS = re.compile(r"\s+(?=\Z|\n\nAre you sure you want to mark the task as complete\?)")
+_BLANK_ROWS = re.compile(
+    r"(?<!\s)\s+(?=\Z|\n\nAre you sure you want to mark the task as complete\?)"
+)
 # A container's host name is a random number.
 _SHELL_PROMPT = re.compile(r"^[\w.-]+@[\w.-]+:(?=[/~]\S*[#$](?:\s|\Z))", re.MULTILINE)
 

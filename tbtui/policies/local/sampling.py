@@ -26,7 +26,7 @@ from tbtui.policies.local.model import (
     rms_norm,
     softmax_in_place,
 )
-from tbtui.policies.policy_process import Publish, Published, TrainingOrder, TrainingResult
+from tbtui.policies.policy_process import Publish, PublishedWeights, TrainingOrder, TrainingResult
 
 _HIDDEN = np.float32(-1e30)
 _SEED_MASK = (1 << 64) - 1
@@ -42,11 +42,11 @@ class SampleBatch:
 
 
 type Order = TrainingOrder | Publish | SampleBatch
-type Result = TrainingResult | Published | tuple[Sample, ...]
+type Result = TrainingResult | PublishedWeights | tuple[Sample, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class LocalCompletion:
     """Token ids (the stop token included) and the log-probability of each."""
 
     ids: tuple[int, ...]
@@ -150,7 +150,7 @@ def _draw(
 
 def sample(
     parameters: Parameters, rotary: Rotary, requests: Sequence[SampleRequest], stop_id: int
-) -> list[Completion]:
+) -> list[LocalCompletion]:
     """One completion per request. Each prompt plus max_tokens must fit the context limit."""
     config = parameters.config
     prompts = [np.array(request.prompt_ids, np.int64) for request in requests]
@@ -199,6 +199,6 @@ def sample(
             )
         cache.filled += 1
     return [
-        Completion(tuple(row_ids), np.array(row_logprobs, np.float32), reason)
+        LocalCompletion(tuple(row_ids), np.array(row_logprobs, np.float32), reason)
         for row_ids, row_logprobs, reason in zip(ids, logprobs, reasons, strict=True)
     ]

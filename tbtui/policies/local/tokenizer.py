@@ -14,7 +14,7 @@ from typing import Self
 from tokenizers import Tokenizer
 
 from tbtui.policies.base import PolicyError
-from tbtui.policies.chat.vocabulary import byte_of_character, split_text
+from tbtui.policies.chat.vocabulary import byte_of_character, encoded, split_text
 
 END = "<|end|>"
 USER = "<|user|>"
@@ -63,12 +63,17 @@ class LocalTokenizer:
     def encode(self, text: str) -> list[int]:
         # Lone surrogates have no UTF-8 form; they come from undecodable bytes.
         clean = text.encode(errors="replace").decode()
-        ids: list[int] = self._tokenizer.encode(clean, add_special_tokens=False).ids
-        return ids
+        return encoded(self._tokenizer, clean)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of `ids` without special tokens; undecodable bytes become U+FFFD."""
-        kept = [self._bytes[id] for id in ids if id not in self._special_names]
+        """The text of `ids` without special tokens; undecodable bytes become U+FFFD, ids beyond the
+        vocabulary too."""
+        known = len(self._bytes)
+        kept = [
+            self._bytes[id] if id < known else b"\xff"
+            for id in ids
+            if id not in self._special_names
+        ]
         return b"".join(kept).decode(errors="replace")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

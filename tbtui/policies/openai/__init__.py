@@ -5,9 +5,11 @@ Such a server takes messages and gives no token ids, so its model can be evaluat
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
+from tbtui.invocation import to_type
 from tbtui.policies import Backend, lost_password
 
 if TYPE_CHECKING:
@@ -31,12 +33,13 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
 
 
 def _problems(config: RunConfig) -> Iterator[Problem]:
-    from tbtui.config.values import error
+    from tbtui.config.values import as_typed, error
 
     if config.step_limit != 0:
         yield error(
             "policy=openai: a server with chat alone gives no token ids, so its model can only be"
-            " evaluated; use tbtui eval, or train with policy=tinker or policy=torch"
+            f" evaluated; use {to_type('eval', *as_typed(config, 'max_steps', 'n_epochs'))},"
+            " or train with policy=tinker or policy=torch"
         )
     if "model_name" not in config.given:
         yield error("model_name: give the name under which the server has the model")
@@ -45,4 +48,21 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
         yield error(f"checkpoint={config.checkpoint}: the server has its own weights; leave it out")
 
 
-BACKEND = Backend(_make, _problems, address=("openai_base_url", "OpenAI-compatible"))
+def _preflight(config: RunConfig) -> tuple[str, ...]:
+    from tbtui.policies.base import PolicyRefusedError
+
+    elsewhere = config.openai_base_url or os.environ.get("OPENAI_BASE_URL")
+    if not (elsewhere or os.environ.get("OPENAI_API_KEY")):
+        raise PolicyRefusedError(
+            "policy=openai: there is no API key; set OPENAI_API_KEY in the environment or in .env,"
+            " or name another server with openai_base_url="
+        )
+    return ()
+
+
+BACKEND = Backend(
+    _make,
+    _problems,
+    address=("openai_base_url", "OpenAI-compatible"),
+    preflight=_preflight,
+)

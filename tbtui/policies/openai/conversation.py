@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +46,8 @@ class ConversationRenderer:
     def __init__(self) -> None:
         self._pieces = [f"<|{name}|>" for name in _MARKS]
         self._ids: dict[str, int] = {}
+        self._adding = threading.Lock()
+        """Prompts are rendered on threads of their own."""
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         ids: list[int] = []
@@ -169,14 +172,20 @@ class ConversationRenderer:
             yield part[0], part[1:]
 
     def _encode(self, text: str) -> list[int]:
-        return self._numbers(_PIECE.findall(text))
+        # One by one: all at once, no other thread would run until it is done.
+        return self._numbers(found[0] for found in _PIECE.finditer(text))
 
-    def _numbers(self, pieces: Sequence[str]) -> list[int]:
-        for piece in pieces:
-            if piece not in self._ids:
-                self._ids[piece] = len(self._pieces)
-                self._pieces.append(piece)
-        return [self._ids[piece] for piece in pieces]
+    def _numbers(self, pieces: Iterable[str]) -> list[int]:
+        return [self._number(piece) for piece in pieces]
+
+    def _number(self, piece: str) -> int:
+        number = self._ids.get(piece)
+        if number is None:
+            with self._adding:
+                number = self._ids.setdefault(piece, len(self._pieces))
+                if number == len(self._pieces):
+                    self._pieces.append(piece)
+        return number
 
     def _text(self, ids: Sequence[int]) -> str:
         return "".join(self._pieces[number] for number in ids)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from tbtui.chat import ToolCall
+from tbtui.chat import ToolCall, chars_of, most_chars
 from tbtui.policies.base import (
     ContextOverflowError,
     Ended,
@@ -20,12 +21,13 @@ from tbtui.policies.base import (
     PolicyInfo,
     PolicyRefusedError,
     PolicyStatus,
+    PolicyWithheldError,
     Sample,
     SampleRequest,
 )
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.openai.conversation import ConversationRenderer
-from tbtui.policies.vllm.connection import PROBE, Connection
+from tbtui.policies.vllm.connection import PROBE, Connection, only_choice, when_it_has_time
 from tbtui.policies.work import (
     SampledOnly,
     ServerSettings,
@@ -35,12 +37,16 @@ from tbtui.policies.work import (
     offer,
     unless_closed,
 )
+from tbtui.terminal import one_line
 
 DEFAULT_URL = "https://api.openai.com"
 _SEEDS = 2**31
 """Some servers' seeds are smaller than this."""
 _UNKNOWN_CONTEXT = 2**20
 _LEAST_LOGPROB = -1e4
+_FLOAT32 = 3e38
+_ROUNDING = 1e-3
+"""By how much a log-probability may be above 0."""
 _LONGEST = "max_completion_tokens"
 """Takes the place of `max_tokens` in OpenAI's newer models."""
 _PROBE_TOKENS = 16
@@ -64,11 +70,16 @@ class OpenAIPolicy(SampledOnly[ConversationRenderer]):
         self._closed = False
         self._unanswered: set[asyncio.Task[Any]] = set()
         self._work = Work()
+        self._heard = 0
+        """Events of streams."""
+        self._starting = ""
+        """What is waited for while it starts."""
 
     async def start(self, resume: Path | None = None) -> None:
         """Ask the server for its models, and for a few words of this one.
 
-        Raises `PolicyError` when it can't be reached or doesn't have the model."""
+        Raises `PolicyError` when it can't be reached or doesn't have the model, or is busy for
+        long."""
         settings = self._settings
         if self._log is not None:
             self._resources.enter_context(library_log_to(self._log))
@@ -78,7 +89,9 @@ class OpenAIPolicy(SampledOnly[ConversationRenderer]):
         self._path = connection.api_path
         limit = settings.context_limit or await self._context_limit()
         self._renderer = renderer = ConversationRenderer()
-        await self._draw(SampleRequest(renderer.render(PROBE), _PROBE_TOKENS, 1.0, 0))
+        probe = SampleRequest(renderer.render(PROBE), _PROBE_TOKENS, 1.0, 0)
+        with contextlib.suppress(PolicyWithheldError):  # it is there, and has the model
+            await when_it_has_time(lambda: self._draw(probe), self._tell)
         self._info = PolicyInfo(
             name="openai",
             model_name=settings.model_name,
@@ -101,7 +114,11 @@ class OpenAIPolicy(SampledOnly[ConversationRenderer]):
 
     def status(self) -> PolicyStatus:
         in_flight = len(self._unanswered)
-        return self._work.status(in_flight, in_flight, server=self._meter.status())
+        heard = self._heard if self._parameters.streams else None
+        status = self._work.status(
+            in_flight, in_flight, server=self._meter.status(), progress=heard
+        )
+        return dataclasses.replace(status, starting=self._starting)
 
     async def close(self, ended: Ended = "success") -> None:
         self._closed = True
@@ -114,13 +131,21 @@ class OpenAIPolicy(SampledOnly[ConversationRenderer]):
         finally:
             self._resources.close()
 
+    def _tell(self, line: str) -> None:
+        self._starting = line
+
+    def _hear(self) -> None:
+        self._heard += 1
+
     async def _context_limit(self) -> int | None:
         """What the server says of the model, if it lists its models. Raises `PolicyRefusedError`:
         it lists others."""
         connection, name = self._open(), self._settings.model_name
         doing = f"asking {connection.address} for its models"
         try:
-            content = await connection.get(f"{self._path}/models", doing)
+            content = await when_it_has_time(
+                lambda: connection.get(f"{self._path}/models", doing), self._tell
+            )
             cards = {str(card["id"]): card for card in content["data"]}
         except (PolicyError, KeyError, TypeError):
             return None  # it lists none: the first words show whether it has the model
@@ -129,7 +154,7 @@ class OpenAIPolicy(SampledOnly[ConversationRenderer]):
                 f"model_name={name}: the server has no such model; {offer(name, cards)}"
             )
         limit = cards.get(name, {}).get("max_model_len")
-        return limit if isinstance(limit, int) else None
+        return limit if isinstance(limit, int) and limit > 0 else None
 
     async def _draw(self, request: SampleRequest) -> Sample:
         connection, renderer = self._open(), self.renderer
@@ -144,13 +169,13 @@ class OpenAIPolicy(SampledOnly[ConversationRenderer]):
                     **parameters,
                 }
                 asking = asyncio.create_task(
-                    connection.post(
-                        f"{self._path}/chat/completions", body, "sampling", patient=True
+                    connection.streamed(
+                        f"{self._path}/chat/completions", body, "sampling", self._hear
                     )
                 )
                 self._unanswered.add(asking)
                 try:
-                    content = await unless_closed(asking, "sampling: the policy has been closed")
+                    events = await unless_closed(asking, "sampling: the policy has been closed")
                     break
                 except ContextOverflowError:
                     raise
@@ -159,7 +184,8 @@ class OpenAIPolicy(SampledOnly[ConversationRenderer]):
                         raise
                 finally:
                     self._unanswered.discard(asking)
-        return read_answer(content, renderer, self._parameters)
+        whole = _put_together(events) if _is_stream(events) else events[0]
+        return read_answer(whole, renderer, self._parameters, request.max_tokens)
 
     def _open(self) -> Connection:
         if self._closed or self._connection is None:
@@ -175,9 +201,14 @@ class _Parameters:
         self.has_logprobs = True
 
     @property
+    def streams(self) -> bool:
+        """Whether answers come as they are drawn."""
+        return "stream" not in self._refused
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know, one line each."""
-        refused = sorted(self._refused - {"logprobs", "max_tokens"})
+        refused = sorted(self._refused - {"logprobs", "max_tokens", "stream"})
         found = [f"the server refuses {name}: it is left out" for name in refused]
         if "logprobs" in self._refused or not self.has_logprobs:
             found.append("the server gives no log-probabilities: they are shown as 0")
@@ -189,6 +220,7 @@ class _Parameters:
             "temperature": request.temperature,
             "seed": request.seed % _SEEDS,
             "logprobs": True,
+            "stream": True,
             longest: request.max_tokens,
         }
         return {name: value for name, value in wanted.items() if name not in self._refused}
@@ -200,30 +232,117 @@ class _Parameters:
         return bool(named)
 
 
-def read_answer(content: Any, renderer: ConversationRenderer, parameters: _Parameters) -> Sample:
-    """Raises `PolicyError` for an answer that can't be read, or that the server withheld."""
+def _is_stream(events: Sequence[Any]) -> bool:
+    """Whether these are a stream's events, and not one whole answer of a server without streams."""
+    return len(events) != 1 or (
+        isinstance(events[0], dict) and events[0].get("object") == "chat.completion.chunk"
+    )
+
+
+def _put_together(events: Sequence[Any]) -> Any:
+    """The answer that a stream's events are, as it would have come in one piece.
+
+    Raises:
+        PolicyError: it broke off, or can't be read.
+    """
+    if not events:
+        raise PolicyError("sampling: the server's answer broke off")
+    text: dict[str, str] = {}
+    calls: dict[int, dict[str, str]] = {}
+    drawn: list[Any] = []
+    whole: dict[str, Any] = {"choices": []}
+    finish = None
     try:
-        (choice,) = content["choices"]
-        message, finish = choice["message"], choice["finish_reason"]
-        calls = tuple(
-            ToolCall("", str(call["function"]["name"]), str(call["function"]["arguments"]))
-            for call in message.get("tool_calls") or ()
-        )
-        thinking = message.get("reasoning_content") or message.get("reasoning") or ""
-        said = Message("assistant", message.get("content") or "", str(thinking), calls)
-        drawn = (choice.get("logprobs") or {}).get("content") or ()
-        pieces = [str(each["token"]) for each in drawn]
-        logprobs = [float(each["logprob"]) for each in drawn]
+        for event in events:
+            choices = event.get("choices") or ()
+            if event.get("error"):
+                return event
+            if not choices:
+                whole |= {name: value for name, value in event.items() if name != "choices"}
+                continue
+            (choice,) = choices
+            if choice.get("error"):
+                return event
+            delta = choice.get("delta") or {}
+            for name in ("content", "refusal", "reasoning_content", "reasoning"):
+                if isinstance(delta.get(name), str):
+                    text[name] = text.get(name, "") + delta[name]
+            for part in delta.get("tool_calls") or ():
+                # Some servers send whole calls, without numbers.
+                call = calls.setdefault(
+                    part.get("index", len(calls)), {"name": "", "arguments": ""}
+                )
+                for name, value in (part.get("function") or {}).items():
+                    if name in call and value:
+                        call[name] += value
+            drawn += (choice.get("logprobs") or {}).get("content") or ()
+            finish = choice.get("finish_reason") or finish
+            whole["choices"] = [{}]
+        said = [{"function": each} for _, each in sorted(calls.items(), key=lambda call: call[0])]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PolicyError(f"sampling: the server's answer can't be read ({error!r})") from error
-    if finish not in ("stop", "length", "tool_calls"):
-        raise PolicyError(f"sampling: the server gave the completion up ({finish})")
+    if whole["choices"]:
+        if finish is None:
+            raise PolicyError("sampling: the server's answer broke off")
+        whole["choices"][0] = {
+            "message": {**text, "tool_calls": said},
+            "finish_reason": finish,
+            "logprobs": {"content": drawn},
+        }
+    return whole
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} for a text")
+    return value
+
+
+def _logprob(value: Any) -> float:
+    if not isinstance(value, int | float) or not -_FLOAT32 <= value <= _ROUNDING:
+        raise ValueError(f"{one_line(str(value), 40)} for a log-probability")
+    return float(value)
+
+
+def read_answer(
+    content: Any, renderer: ConversationRenderer, parameters: _Parameters, max_tokens: int
+) -> Sample:
+    """Raises `PolicyError` for an answer that can't be read, `PolicyWithheldError` for one that the
+    server withholds."""
+    choice = only_choice(content, "sampling")
+    try:
+        message, finish = choice["message"], choice["finish_reason"]
+        calls = tuple(
+            ToolCall("", _text(call["function"]["name"]), _text(call["function"]["arguments"]))
+            for call in message.get("tool_calls") or ()
+        )
+        thinking = _text(message.get("reasoning_content") or message.get("reasoning") or "")
+        # A model that refuses says so in a field of its own: that is its answer.
+        text = _text(message.get("content") or message.get("refusal") or "")
+        said = Message("assistant", text, thinking, calls)
+        drawn = (choice.get("logprobs") or {}).get("content") or ()
+        pieces = [_text(each["token"]) for each in drawn]
+        logprobs = [_logprob(each["logprob"]) for each in drawn]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PolicyError(f"sampling: the server's answer can't be read ({error!r})") from error
+    length = chars_of((said,))
+    if length > most_chars(max_tokens):
+        raise PolicyError(
+            f"sampling: the server's answer has {length} characters; max_tokens={max_tokens}"
+        )
+    spelt = "".join(pieces)
+    if pieces and len(spelt) < len(text) and text.startswith(spelt):
+        raise PolicyError(
+            f"sampling: the server gives the log-probabilities of {len(pieces)} tokens, which are"
+            f" {len(spelt)} of its answer's {len(text)} characters"
+        )
     ended = finish != "length"
     ids, place = renderer.completion(said, pieces, ended=ended)
     values = np.zeros(len(ids), np.float32)
     if place is not None:
-        # Some servers write minus infinity, or a number for it, where a token can't be drawn.
+        # Some servers write a number for minus infinity where a token can't be drawn.
         values[place] = np.maximum(logprobs, _LEAST_LOGPROB)
     elif said.content:
         parameters.has_logprobs = False
-    return Sample(ids, values, "stop" if ended else "length", 0)
+    known = place is not None
+    return Sample(ids, values, "stop" if ended else "length", 0, has_logprobs=known)

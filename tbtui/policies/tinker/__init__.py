@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
@@ -53,4 +54,14 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
     yield from off_policy_temperature(config, "a Tinker server")
 
 
-BACKEND = Backend(_make, _problems, address=("tinker_base_url", "Tinker"))
+def _preflight(config: RunConfig) -> tuple[str, ...]:
+    key = os.environ.get("TINKER_API_KEY", "")
+    if not (key.startswith("tml-") or os.environ.get("TINKER_CREDENTIAL_CMD")):
+        # Only now: the SDK takes seconds to import.
+        from tbtui.policies.tinker.session import require_credentials
+
+        require_credentials()
+    return ()
+
+
+BACKEND = Backend(_make, _problems, address=("tinker_base_url", "Tinker"), preflight=_preflight)

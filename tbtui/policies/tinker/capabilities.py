@@ -57,7 +57,7 @@ _PATIENCE_SEC = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class ServerAbilities:
     """What a server can do with a model."""
 
     model_name: str
@@ -69,11 +69,11 @@ class Abilities:
     notes: tuple[str, ...] = ()
     """One line each, for a person."""
 
-    def noting(self, *notes: str) -> Abilities:
+    def noting(self, *notes: str) -> ServerAbilities:
         return replace(self, notes=self.notes + notes)
 
 
-async def ask_server(rest: tinker.RestClient, model_name: str) -> Abilities:
+async def ask_server(rest: tinker.RestClient, model_name: str) -> ServerAbilities:
     """The model's context limit.
 
     Raises:
@@ -84,7 +84,7 @@ async def ask_server(rest: tinker.RestClient, model_name: str) -> Abilities:
         capabilities = await rest.get_server_capabilities()
     except Exception as error:
         if status_code(error) in NOT_THERE:
-            return Abilities(model_name, None).noting(
+            return ServerAbilities(model_name, None).noting(
                 "the Tinker server doesn't say which models it has"
             )
         doing = "asking the Tinker server for its models"
@@ -108,12 +108,12 @@ async def ask_server(rest: tinker.RestClient, model_name: str) -> Abilities:
                 f"model_name={model_name}: the Tinker server has this model, but not to {what};"
                 f" {offer(model_name, others)}"
             )
-    return Abilities(model_name, found.max_context_length)
+    return ServerAbilities(model_name, found.max_context_length)
 
 
 async def ask_training(
-    client: tinker.TrainingClient, abilities: Abilities, wanted: LossName
-) -> Abilities:
+    client: tinker.TrainingClient, abilities: ServerAbilities, wanted: LossName
+) -> ServerAbilities:
     """How the server reduces a loss, and whether it has the wanted one as we define it.
 
     Raises:

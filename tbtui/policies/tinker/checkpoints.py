@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from tbtui.paths import read_plain
 from tbtui.policies.base import PolicyError, PolicyRefusedError
 
 FILE_NAME = "tinker.json"
@@ -85,14 +86,14 @@ def read_checkpoint(directory: Path) -> TinkerCheckpoint:
     """Raises `PolicyError` where there is none, or none that can be read."""
     path = directory / FILE_NAME
     try:
-        checkpoint = msgspec.json.decode(path.read_bytes(), type=TinkerCheckpoint)
+        checkpoint = msgspec.json.decode(read_plain(path), type=TinkerCheckpoint)
     except FileNotFoundError:
         raise PolicyRefusedError(
             f"{directory}: there is no checkpoint of a Tinker server ({FILE_NAME} is missing)"
         ) from None
     except OSError as error:
         raise PolicyRefusedError(f"can't read {path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (RecursionError, msgspec.DecodeError) as error:
         raise PolicyRefusedError(
             f"{path}: not a checkpoint of a Tinker server ({error})"
         ) from error

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import tinker
 
 FloatArray = npt.NDArray[np.float32]
+_ROUNDING = 1e-3
+"""What a log-probability may be above 0."""
 Masked = tuple[FloatArray, ...]
 """For each datum, one number for each token of its mask, in order of position."""
 
@@ -112,7 +114,12 @@ def answered(
                 f"the Tinker server's answer has {len(array)} {field} for a sequence of"
                 f" {len(datum.tokens) - 1} targets"
             )
-        values.append(array[datum.mask[1:]])
+        found = array[datum.mask[1:]]
+        if not np.isfinite(found).all() or (field == "logprobs" and (found > _ROUNDING).any()):
+            raise PolicyError(
+                f"the Tinker server's {field} of a sequence are none: one is positive or not finite"
+            )
+        values.append(found)
     return tuple(values)
 
 

@@ -19,7 +19,7 @@ from tbtui.policies.base import (
     PolicyRefusedError,
 )
 from tbtui.policies.work import CREDENTIAL
-from tbtui.terminal import one_line
+from tbtui.terminal import both_ends, one_line
 
 THE_SERVER = "the Tinker server"
 
@@ -112,7 +112,7 @@ def status_code(error: BaseException) -> int | None:
 
 def without_key(text: str) -> str:
     """`text` on one line, not too long, with anything that looks like a credential left out."""
-    return one_line(CREDENTIAL.sub("[key]", text), _LONGEST_QUOTE)
+    return both_ends(one_line(CREDENTIAL.sub("[key]", text)), _LONGEST_QUOTE)
 
 
 def _of_status(status: tuple[int, str], doing: str, training: bool, server: str) -> PolicyError:

@@ -7,6 +7,7 @@ where one is gone, the state is `unknown` and the reason says so, and nothing el
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ _SUBMISSIONS = "execute_with_retries"
 _RESENDS = "_sleep_for_retry"
 
 _POOL = "ClientConnectionPool"
+_HTTP_CLIENT = "AsyncHttpxClientWrapper"
 _ERRORS: dict[str, StateSource] = {
     "SAMPLE": "errors_sampling",
     "TRAIN": "errors_training",
@@ -61,13 +63,26 @@ class QueueStates:
         self._meter.state(state, queue_state_reason or "", self._source)
 
 
+def follow_no_redirects() -> None:
+    """Make the SDK's HTTP clients of this process answer a redirect with an error from now on.
+
+    They would follow it to any host, with the API key: `X-API-Key` is none of the headers that
+    httpx leaves out for another host.
+    """
+    from tinker import _base_client
+
+    if hasattr(_base_client, _HTTP_CLIENT):
+        client = vars(_base_client)[_HTTP_CLIENT]
+        setattr(_base_client, _HTTP_CLIENT, functools.partial(client, follow_redirects=False))
+
+
 @contextlib.contextmanager
 def watch_creation(meter: RequestMeter) -> Iterator[None]:
     """The queue's state while a training client is being made within; one at a time."""
     from tinker.lib.public_interfaces import service_client
 
     if not hasattr(service_client, _CREATION):
-        _not_told(meter, "creation", "the making of training clients")
+        _unreported(meter, "creation", "the making of training clients")
         yield
         return
 
@@ -88,7 +103,7 @@ def watch_training(meter: RequestMeter, training_client: TrainingClient) -> None
     if hasattr(training_client, _TRAINING):
         setattr(training_client, _TRAINING, QueueStates(meter, "training"))
     else:
-        _not_told(meter, "training", "training")
+        _unreported(meter, "training", "training")
 
 
 def watch_sampling(meter: RequestMeter, sampling_client: SamplingClient) -> None:
@@ -97,7 +112,7 @@ def watch_sampling(meter: RequestMeter, sampling_client: SamplingClient) -> None
         observer = QueueStates(meter, "sampling")
         setattr(sampling_client, _SAMPLING, observer.on_queue_state_change)
     else:
-        _not_told(meter, "sampling", "sampling")
+        _unreported(meter, "sampling", "sampling")
     retrying = getattr(sampling_client, "retry_handler", None)
     if hasattr(retrying, "execute"):
         _count_resends(meter, retrying, "execute")
@@ -114,7 +129,7 @@ def watch_connection(
     """
     holder: Any = getattr(client, "holder", None)
     if not hasattr(holder, _CALLS):
-        _not_told(meter, "connection", "its connection")
+        _unreported(meter, "connection", "its connection")
         return
     if _CALLS in vars(holder):
         return
@@ -134,7 +149,7 @@ def watch_beginning(meter: RequestMeter) -> Iterator[None]:
 
     pool: Any = getattr(internal_client_holder, _POOL, None)
     if not hasattr(pool, _CALLS):
-        _not_told(meter, "connection", "the opening of sessions")
+        _unreported(meter, "connection", "the opening of sessions")
         yield
         return
     before = pool.aclient
@@ -282,7 +297,7 @@ def _count_resends(meter: RequestMeter, owner: Any, name: str) -> None:
     setattr(owner, name, counting)
 
 
-def _not_told(meter: RequestMeter, source: StateSource, what: str) -> None:
+def _unreported(meter: RequestMeter, source: StateSource, what: str) -> None:
     import tinker
 
     meter.state("unknown", f"Tinker SDK {tinker.__version__} doesn't report {what}", source)

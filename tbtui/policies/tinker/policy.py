@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -29,9 +30,9 @@ from tbtui.policies.base import (
     SampleRequest,
     StepResult,
 )
-from tbtui.policies.chat.make import load_renderer
+from tbtui.policies.chat.make import load_renderer, may_think
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.tinker.capabilities import Abilities, ask_server
+from tbtui.policies.tinker.capabilities import ServerAbilities, ask_server
 from tbtui.policies.tinker.checkpoints import (
     read_checkpoint,
     require_fitting,
@@ -73,6 +74,9 @@ _HONOURED = frozenset(
 )
 
 
+_CREATING = "waiting for the server to make a training client"
+
+
 class TinkerPolicy(Startable[ChatRenderer]):
     """Implements `tbtui.policies.base.Policy`.
 
@@ -105,6 +109,8 @@ class TinkerPolicy(Startable[ChatRenderer]):
         self._closed = False
         self._unanswered: set[asyncio.Future[tinker.SampleResponse]] = set()
         self._work = Work()
+        self._starting = ""
+        """What is waited for while it starts."""
 
     async def start(self, resume: Path | None = None) -> None:
         """Raises `PolicyError` when there is no key, the server can't be reached, lacks something
@@ -140,16 +146,20 @@ class TinkerPolicy(Startable[ChatRenderer]):
             # What doesn't depend on the server is refused before a place in its queue is taken.
             tokenizer = settings.tokenizer or settings.model_name
             renderer = await load_renderer(
-                settings.renderer, tokenizer, settings.thinking, settings.tool_format
+                settings.renderer, tokenizer, settings.thinking, settings.tool_format, self._tell
             )
+            self._tell(_CREATING)
             await run.create(resume, checkpoint)
         else:
+            self._tell(_CREATING)
             named = await run.create(resume, checkpoint)
             tokenizer = named or settings.model_name
             renderer = await load_renderer(
-                settings.renderer, tokenizer, settings.thinking, settings.tool_format
+                settings.renderer, tokenizer, settings.thinking, settings.tool_format, self._tell
             )
+        self._tell("publishing the first weights on the server")
         abilities, sampler = await run.prepare(abilities)
+        self._tell("")
         self._published.publish(sampler)
         self._version, self._resumed = sampler.version, resume
         self._run, self._renderer = run, renderer
@@ -164,6 +174,7 @@ class TinkerPolicy(Startable[ChatRenderer]):
             keeps_published=abilities.reduction == "sum",
             honours=_honours(settings, abilities),
             tokenizer=renderer.digest,
+            thinks=may_think(renderer),
             notes=(*abilities.notes, *renderer.notes),
             address=server,
         )
@@ -244,7 +255,8 @@ class TinkerPolicy(Startable[ChatRenderer]):
         # Which of them the server works on, it doesn't report.
         stored = None if self._run is None else self._run.stored_bytes
         server = self._meter.status()
-        return self._work.status(in_flight, running=in_flight, server=server, stored_bytes=stored)
+        status = self._work.status(in_flight, running=in_flight, server=server, stored_bytes=stored)
+        return dataclasses.replace(status, starting=self._starting)
 
     async def close(self, ended: Ended = "success") -> None:
         """End the session; what is still in flight fails with `PolicyError`."""
@@ -258,6 +270,9 @@ class TinkerPolicy(Startable[ChatRenderer]):
                 await session.close(ended)
         finally:
             self._resources.close()
+
+    def _tell(self, line: str) -> None:
+        self._starting = line
 
     async def _ask(self, sampler: Sampler, request: SampleRequest) -> tinker.SampleResponse:
         if self._closed:
@@ -313,7 +328,7 @@ class TinkerPolicy(Startable[ChatRenderer]):
             self._over.exception()  # later calls raise it
 
 
-def _honours(settings: TinkerSettings, abilities: Abilities) -> frozenset[str]:
+def _honours(settings: TinkerSettings, abilities: ServerAbilities) -> frozenset[str]:
     honours = set(_HONOURED)
     if settings.renderer != "embedded":
         honours |= {"tokenizer", "thinking", "tool_format"}

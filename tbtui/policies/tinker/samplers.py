@@ -59,6 +59,8 @@ class Sampler:
 
     def read(self, response: tinker.SampleResponse, max_tokens: int) -> Sample:
         """Raises `PolicyError` for an answer that can't be trained on."""
+        if not response.sequences:
+            raise PolicyError("sampling: the Tinker server drew no sequence")
         sequence = response.sequences[0]
         tokens, logprobs = sequence.tokens_np, sequence.logprobs_np
         if tokens is None or not len(tokens):

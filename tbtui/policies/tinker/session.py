@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 from tbtui.policies.base import Ended, PolicyError, PolicyRefusedError
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.tinker.errors import GATEWAY_STATUSES, sdk_errors, without_key
-from tbtui.policies.tinker.hooks import watch_connection
+from tbtui.policies.tinker.hooks import follow_no_redirects, watch_connection
 from tbtui.policies.work import in_daemon_thread
 
 if TYPE_CHECKING:
@@ -78,6 +79,20 @@ def server_address(base_url: str | None) -> str:
     return f"{url.scheme}://{host}{url.path}".rstrip("/")
 
 
+def require_credentials() -> None:
+    """Raises `PolicyRefusedError` where the SDK has no key: in the environment, by a command, or
+    stored by `tinker auth login`."""
+    from tinker.auth import tinker_has_credentials
+
+    if tinker_has_credentials():
+        return
+    wrong = "TINKER_API_KEY does not begin with tml-" if os.environ.get("TINKER_API_KEY") else ""
+    raise PolicyRefusedError(
+        f"policy=tinker: {wrong or 'there is no API key'}; set TINKER_API_KEY=tml-... in the"
+        " environment or in .env"
+    )
+
+
 async def open_session(
     base_url: str | None,
     run_name: str | None,
@@ -99,6 +114,7 @@ async def open_session(
     import tinker
 
     address = server_address(base_url)
+    follow_no_redirects()
     service = tinker.ServiceClient(
         user_metadata={
             "client": "tbtui",
@@ -151,7 +167,10 @@ async def _reached(
     async with httpx.AsyncClient(timeout=_PROBE_SEC) as client:
         while True:
             try:
-                answer = await client.get(f"{resolve_base_url(base_url)}/api/v1/healthz")
+                # What it says beside its status is not read.
+                asked = f"{resolve_base_url(base_url)}/api/v1/healthz"
+                async with client.stream("GET", asked) as answer:
+                    pass
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 why = without_key(str(error)) or type(error).__name__
                 meter.state("unreachable", why, "connection")

@@ -21,7 +21,7 @@ from tbtui.policies.base import (
     StepResult,
 )
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.tinker.capabilities import Abilities
+from tbtui.policies.tinker.capabilities import ServerAbilities
 from tbtui.policies.tinker.data import (
     Masked,
     answered,
@@ -77,7 +77,7 @@ class Training:
     """
 
     def __init__(
-        self, client: tinker.TrainingClient, abilities: Abilities, meter: RequestMeter
+        self, client: tinker.TrainingClient, abilities: ServerAbilities, meter: RequestMeter
     ) -> None:
         self._client = client
         self._abilities = abilities

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tbtui.policies.base import Datum, LossName, PolicyError, PolicyRefusedError
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.tinker.capabilities import Abilities, ask_training
+from tbtui.policies.tinker.capabilities import ServerAbilities, ask_training
 from tbtui.policies.tinker.checkpoints import (
     TinkerCheckpoint,
     checkpoint_name,
@@ -78,7 +78,7 @@ class TrainingRun:
         self._meter = meter
         self._origin = origin
         self._client: tinker.TrainingClient | None = None
-        self._abilities: Abilities | None = None
+        self._abilities: ServerAbilities | None = None
         self._training: Training | None = None
         self._reference: Sampler | None = None
         self._stored: dict[str, int] = {}
@@ -127,7 +127,7 @@ class TrainingRun:
         self._client = client
         return client.get_info().model_data.tokenizer_id
 
-    async def prepare(self, abilities: Abilities) -> tuple[Abilities, Sampler]:
+    async def prepare(self, abilities: ServerAbilities) -> tuple[ServerAbilities, Sampler]:
         """Find out what else the server can do, and publish the weights to start from."""
         assert self._client is not None
         abilities = await ask_training(self._client, abilities, self._settings.loss)

@@ -3,6 +3,7 @@
 client                      TorchPolicy, the Policy that engines use: owns a trainer's process and
                             a sampling engine, and carries weights from one to the other
 trainer_process             the child process around a Trainer
+untrained                   what is known of a model that is only sampled from
 trainer                     micro-batches, gradients, optimiser steps, scores; memory that runs out
 logprobs                    log-probabilities and entropies in chunks, without whole logits; the
                             losses of `algorithm/losses.py` in PyTorch
@@ -26,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from tbtui.invocation import to_type
 from tbtui.policies import Backend, lost_password, off_policy_temperature
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def settings_of(config: RunConfig) -> TorchSettings:
         vllm_sleeps=not (config.stream or config.max_steps_off_policy),
         max_rows=config.n_parallel_envs,
         seed=config.seed,
+        trains=config.step_limit != 0,
         context_limit=config.context_limit,
         tokenizer=config.tokenizer,
         renderer=config.renderer,
@@ -83,9 +86,13 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
 
     missing = [name for name in ("torch", "peft") if importlib.util.find_spec(name) is None]
     if missing:
+        # Nobody may have chosen it: a hub's name alone means a model that is trained here.
+        key = ", for which there is a TINKER_API_KEY" if os.environ.get("TINKER_API_KEY") else ""
+        other = "" if "policy" in config.given else f"; or policy=tinker, on a server{key}"
         yield error(
             f"policy=torch: {' and '.join(missing)} not installed; run it as {INSTALL} (the extra"
-            " brings them)"
+            f" brings them){other}",
+            of_machine=True,
         )
     if "model_name" not in config.given:
         yield error(
@@ -108,7 +115,8 @@ def _device_problems(config: RunConfig) -> Iterator[Problem]:
     if len(several := [each for each in re.split(r"[\s,+]+", trains) if each]) > 1:
         yield error(
             f"train_device={trains}: policy=torch trains on one device; on {len(several)} GPUs"
-            f" Prime-RL does: tbtui run engine=prime-rl model_name={config.model_name}"
+            " Prime-RL does: "
+            + to_type("run", "engine=prime-rl", f"model_name={config.model_name}")
         )
     elif not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", trains):
         yield error(f"train_device={trains}: write cuda, cuda:1, mps, cpu or auto")

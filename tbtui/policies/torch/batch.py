@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from tbtui.policies.base import PolicyError, Sample, SampleRequest, StopReason
-from tbtui.policies.torch.slots import Masks, Place, Prefix, Slots, longest_common
+from tbtui.policies.torch.slots import Masks, Prefix, SlotPlaces, Slots, longest_common
 
 _CHUNK_TOKENS = 1024
 """Tokens of prompts that are computed at once, padding included."""
@@ -47,6 +47,8 @@ class Row:
     """Tokens that are in the cache."""
     cached: int = 0
     """Tokens of the prompt that need not be computed."""
+    shown: int = 0
+    """Tokens of the completion that were shown."""
     weights: int | None = None
     """Their number in `Versions`; None: it has not joined yet."""
 
@@ -60,6 +62,13 @@ class Row:
         """Tokens to compute before the next one can be drawn."""
         return len(self.ids) - self.filled
 
+    def news(self) -> tuple[int, int, tuple[int, ...]] | None:
+        """Its number, how many tokens were shown, and those drawn since; None: there are none."""
+        before, start = self.shown, len(self.request.prompt_ids)
+        ids = tuple(self.ids[start + before :])
+        self.shown += len(ids)
+        return (self.number, before, ids) if ids else None
+
     def sample(self, version: int, reason: StopReason) -> Sample:
         return Sample(
             completion_ids=tuple(self.ids[len(self.request.prompt_ids) :]),
@@ -70,7 +79,7 @@ class Row:
         )
 
 
-class Batch:
+class SamplingBatch:
     """Rows of one version of the weights, and their cache. Used in `torch.inference_mode()`."""
 
     def __init__(
@@ -204,7 +213,7 @@ class Batch:
         positions = torch.minimum(columns, (starts + torch.tensor(takes) - 1)[:, None])
         columns = columns.to(self._device)
         slots = torch.arange(first, first + len(rows), device=self._device)
-        self._cache.place = Place(slots, columns, width, first == 0)
+        self._cache.place = SlotPlaces(slots, columns, width, first == 0)
         out = self._forward(
             input_ids=ids.to(self._device),
             attention_mask=self._masks.of(columns, width, self._dtype),

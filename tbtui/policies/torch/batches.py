@@ -18,7 +18,7 @@ from tbtui.policies.base import Datum, PolicyError
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SegmentTensors:
     """A datum of T tokens, N of them trained, on the CPU."""
 
     tokens: torch.Tensor
@@ -33,7 +33,7 @@ class Segment:
     weights: torch.Tensor
 
 
-def segment_of(datum: Datum, context_limit: int, vocab_size: int) -> Segment:
+def tensors_of(datum: Datum, context_limit: int, vocab_size: int) -> SegmentTensors:
     """Raises `PolicyError` for a datum that can't be trained on or scored."""
     length = len(datum.tokens)
     arrays = (datum.mask, datum.logprobs, datum.advantages, datum.weights)
@@ -45,7 +45,7 @@ def segment_of(datum: Datum, context_limit: int, vocab_size: int) -> Segment:
         raise PolicyError(f"a datum has a token outside of 0 to {vocab_size - 1}")
     trained = np.flatnonzero(datum.mask)
     last = int(trained[-1]) if len(trained) else 0
-    return Segment(
+    return SegmentTensors(
         tokens=torch.from_numpy(datum.tokens[:last].astype(np.int64)),
         sources=torch.from_numpy(trained - 1),
         targets=torch.from_numpy(datum.tokens[trained].astype(np.int64)),
@@ -55,7 +55,7 @@ def segment_of(datum: Datum, context_limit: int, vocab_size: int) -> Segment:
     )
 
 
-def micro_batches(segments: Sequence[Segment], most_tokens: int) -> list[list[int]]:
+def micro_batches(segments: Sequence[SegmentTensors], most_tokens: int) -> list[list[int]]:
     """Indices of segments by micro-batch, the longest first.
 
     A micro-batch has at most `most_tokens` tokens, padding included, but one segment always fits.
@@ -91,7 +91,7 @@ class Padded:
     """Trained tokens of each segment."""
 
 
-def padded(segments: Sequence[Segment], device: str) -> Padded:
+def padded(segments: Sequence[SegmentTensors], device: str) -> Padded:
     counts = tuple(len(segment.targets) for segment in segments)
     return Padded(
         tokens=torch.nn.utils.rnn.pad_sequence(

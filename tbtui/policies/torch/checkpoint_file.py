@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from tbtui.policies.base import PolicyError
+from tbtui.policies.torch.settings import TrainerSettings
 
 FILE_NAME = "policy.safetensors"
 FORMAT = "tbtui-torch-policy"
@@ -91,8 +92,40 @@ def read_checkpoint(directory: Path) -> tuple[Header, dict[str, torch.Tensor]]:
         torch.set_rng_state(tensors.pop(_RANDOM_STATE))
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror or error}") from error
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        # A random state that is none is a RuntimeError, and so is a header nested too deeply.
         raise PolicyError(f"{path} is damaged: {error}") from error
+    return header, tensors
+
+
+def read_fitting(
+    directory: Path,
+    settings: TrainerSettings,
+    architecture: str,
+    parameters: Mapping[str, torch.Tensor],
+) -> tuple[Header, dict[str, torch.Tensor]]:
+    """As `read_checkpoint`, of a training of this model with these parameters alone.
+
+    Raises:
+        PolicyError: there is no such checkpoint, and why.
+    """
+    header, tensors = read_checkpoint(directory)
+    if header.lora_rank != settings.lora_rank or (
+        settings.lora_rank and header.lora_alpha != settings.lora_alpha
+    ):
+        raise PolicyError(
+            f"{directory} has lora_rank={header.lora_rank} lora_alpha={header.lora_alpha:g};"
+            " give the same here"
+        )
+    expected = {f"weight/{name}": tuple(p.shape) for name, p in parameters.items()}
+    found = {
+        name: tuple(tensor.shape) for name, tensor in tensors.items() if name.startswith("weight/")
+    }
+    if expected != found or header.architecture != architecture:
+        raise PolicyError(
+            f"{directory} is of another model or adapter ({header.model_name}); it can't be"
+            f" loaded into {settings.model_name}"
+        )
     return header, tensors
 
 

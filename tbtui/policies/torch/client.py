@@ -26,15 +26,15 @@ from tbtui.policies.base import (
     Sample,
     SampleRequest,
 )
-from tbtui.policies.chat.make import load_renderer
+from tbtui.policies.chat.make import load_renderer, may_think
 from tbtui.policies.policy_process import (
     PolicyProcess,
     Publish,
-    Published,
+    PublishedWeights,
     TrainedInProcess,
     TrainingOrder,
 )
-from tbtui.policies.torch.messages import Loaded, Release, TrainerOrder, TrainerResult
+from tbtui.policies.torch.messages import Loaded, ReleaseMemory, TrainerOrder, TrainerResult
 from tbtui.policies.torch.model_files import download, find_model
 from tbtui.policies.torch.sampler_client import make_sampler
 from tbtui.policies.torch.sampling import SamplerSettings, SamplingEngine
@@ -69,14 +69,14 @@ class TorchPolicy(TrainedInProcess[ChatRenderer]):
         self._weights: Path | None = None
         """Directory of the directories that samplers read."""
         self._publishing = asyncio.Lock()
-        self._unread: Published | None = None
+        self._unread: PublishedWeights | None = None
         """What the sampler has not read yet: it is tried again where that failed."""
         self._unanswered: set[asyncio.Task[Sample]] = set()
         self._starting = ""
         """What is waited for while it starts."""
 
     async def start(self, resume: Path | None = None) -> None:
-        """Load the tokenizer, the model into the trainer, then into the sampler.
+        """Load the tokenizer, the model into the trainer, if there is one, then into the sampler.
 
         Raises `PolicyError` when one of them can't be had, or they don't belong together."""
         settings = self._settings
@@ -86,28 +86,37 @@ class TorchPolicy(TrainedInProcess[ChatRenderer]):
             settings.tokenizer or settings.model_name,
             settings.thinking,
             settings.tool_format,
+            self._tell,
         )
-        self._trainer, loaded = await TrainerProcess.start(
-            _MODULE, (_as_json(settings),), self._log
-        )
+        trains = settings.trains
+        self._starting = "loading the model: what trains" if trains else "reading the model's files"
+        trainer, loaded = await TrainerProcess.start(_MODULE, (_as_json(settings),), self._log)
+        self._trainer = trainer
         if renderer.vocab_size is not None and renderer.vocab_size > loaded.vocab_size:
             raise PolicyRefusedError(
                 f"tokenizer: it has {renderer.vocab_size} tokens, and {settings.model_name}"
                 f" {loaded.vocab_size}; give the model's own tokenizer"
             )
+        self._starting = "loading the model: what samples"
         self._weights = Path(tempfile.mkdtemp(prefix="tbtui-weights-"))
         sampler, chosen = await self._start_sampler(
             _sampler_settings(settings, loaded, renderer.stop_ids)
         )
-        self._sleeper = Sleeper(sampler, lambda: self._call(Release()))
+        self._sleeper = Sleeper(sampler, lambda: self._call(ReleaseMemory()))
         self._renderer = renderer
         self._info = dataclasses.replace(
             loaded.info,
             tokenizer=renderer.digest,
+            thinks=may_think(renderer),
             notes=(*renderer.notes, *chosen, *sampler.notes),
-            sampler_tolerance=_TOLERANCE[loaded.dtype],
+            sampler_tolerance=_TOLERANCE[loaded.dtype] if trains else None,
         )
         await self.publish()
+        if not trains:
+            # It has nothing more to say, and has PyTorch in its memory.
+            self._trainer = None
+            await trainer.close()
+        self._starting = ""
 
     async def _start_sampler(
         self, settings: SamplerSettings
@@ -141,7 +150,9 @@ class TorchPolicy(TrainedInProcess[ChatRenderer]):
     async def sample(self, request: SampleRequest) -> Sample:
         """Raises `ContextOverflowError` when not one token fits behind the prompt. A completion
         is cut off where the context ends."""
-        asked = fitted(request, self.info.context_limit)
+        asked = dataclasses.replace(
+            fitted(request, self.info.context_limit), on_drawn=request.on_drawn
+        )
         if self._sampler is None or self._sleeper is None:
             raise PolicyError(_CLOSED)
         started = time.monotonic()
@@ -162,7 +173,7 @@ class TorchPolicy(TrainedInProcess[ChatRenderer]):
             raise PolicyError(_CLOSED)
         async with self._sleeper.training(needs_memory=False):
             published = await self._call(Publish(root))
-        assert isinstance(published, Published)
+        assert isinstance(published, PublishedWeights)
         if published.directory is not None:
             self._unread = published
         async with self._publishing:
@@ -190,9 +201,16 @@ class TorchPolicy(TrainedInProcess[ChatRenderer]):
             running=0 if sampler is None else sampler.running(),
             pid=None if self._trainer is None else self._trainer.pid,
             server=None if sampler is None else sampler.server,
+            progress=None if sampler is None else sampler.progress(),
         )
         sampler_pid = None if sampler is None else sampler.pid
-        return dataclasses.replace(status, starting=self._starting, sampler_pid=sampler_pid)
+        drawn = None if sampler is None else sampler.drawn()
+        return dataclasses.replace(
+            status,
+            starting=self._starting,
+            sampler_pid=sampler_pid,
+            sampled_tokens=status.sampled_tokens if drawn is None else drawn,
+        )
 
     async def close(self, ended: Ended = "success") -> None:
         """End both processes; what is still in flight fails with `PolicyError`."""

@@ -19,7 +19,7 @@ import psutil
 import torch
 
 from tbtui.policies.base import PolicyError, Sample, StopReason
-from tbtui.policies.torch.batch import Batch, Row
+from tbtui.policies.torch.batch import Row, SamplingBatch
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.slots import Prefix, longest_common
 from tbtui.policies.torch.versions import Versions
@@ -53,7 +53,7 @@ class Decoder:
         self._prefixes = Prefixes(_prefix_bytes(self._device))
         self._number = 0
         """Number of the published weights in `Versions`."""
-        self._batches: list[Batch] = []
+        self._batches: list[SamplingBatch] = []
         """The last one's version is the published one; those before it are run down."""
         try:
             self._batches.append(self._batch(0))
@@ -72,11 +72,16 @@ class Decoder:
     def idle(self) -> bool:
         return not self._waiting and not self.running
 
+    def news(self) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
+        """What was drawn of completions under way since the last call (`Row.news`)."""
+        rows = (row for batch in self._batches for row in batch.rows)
+        return tuple(news for row in rows if (news := row.news()) is not None)
+
     def submit(self, row: Row) -> None:
         self._waiting.append(row)
 
     def cancel(self, number: int) -> None:
-        """Nobody waits for this completion any more."""
+        """Drop a completion that isn't wanted any more."""
         self._waiting = deque(row for row in self._waiting if row.number != number)
         with torch.inference_mode():
             for batch in self._batches:
@@ -104,7 +109,9 @@ class Decoder:
                     self._advance(batch, advance)
         self._drop_unused()
 
-    def _advance(self, batch: Batch, advance: Callable[[], list[tuple[Row, StopReason]]]) -> None:
+    def _advance(
+        self, batch: SamplingBatch, advance: Callable[[], list[tuple[Row, StopReason]]]
+    ) -> None:
         try:
             over = advance()
         except torch.OutOfMemoryError:
@@ -139,19 +146,19 @@ class Decoder:
             row.weights = batch.weights
         self._waiting.extendleft(reversed(later))
 
-    def _batch_for(self, row: Row) -> Batch:
+    def _batch_for(self, row: Row) -> SamplingBatch:
         """That of the version it began with, or of the published one."""
         return next(
             (batch for batch in self._batches if batch.weights == row.weights), self._batches[-1]
         )
 
-    def _let_go(self, batch: Batch, row: Row) -> None:
+    def _let_go(self, batch: SamplingBatch, row: Row) -> None:
         published = batch is self._batches[-1]
         prefix = batch.leave(row, keep=published)
         if prefix is not None:
             self._prefixes.add(row.ids[: row.filled], prefix)
 
-    def _make_room(self, batch: Batch) -> None:
+    def _make_room(self, batch: SamplingBatch) -> None:
         """Memory is full: prefixes go first; then the row that joined last is computed anew when
         there is room, as far as it had come and with the random stream that it has."""
         if self._prefixes.size:
@@ -181,8 +188,8 @@ class Decoder:
                 self._batches.remove(batch)
                 self._versions.drop(batch.weights)
 
-    def _batch(self, version: int) -> Batch:
-        return Batch(
+    def _batch(self, version: int) -> SamplingBatch:
+        return SamplingBatch(
             version, self._number, self._versions.forward(self._number), self._versions.config,
             self._dtype, self._device, self._stop_ids,
         )  # fmt: skip

@@ -174,7 +174,7 @@ def context_of(config: Any, asked: int | None, model: Path | str) -> int:
     """Tokens of prompt and completion together.
 
     Raises:
-        PolicyRefusedError: more is asked for than the model has, or nobody says how many it has.
+        PolicyRefusedError: more is asked for than the model has, or its own context isn't known.
     """
     text = config.get_text_config(decoder=True)
     own: int | None = getattr(text, "max_position_embeddings", None)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from tbtui.policies.base import PolicyRefusedError
 from tbtui.policies.torch.free_memory import Memory, free_memory
 from tbtui.policies.torch.memory_plan import (
-    TOKENS_ON_CPU,
     Dimensions,
     Item,
     Part,
@@ -18,6 +17,7 @@ from tbtui.policies.torch.memory_plan import (
     gib,
     items,
     micro_batch_for,
+    micro_batch_on_cpu,
 )
 from tbtui.policies.torch.model_files import ModelFiles, find_model, require_disk
 from tbtui.policies.torch.settings import TorchSettings
@@ -94,8 +94,8 @@ class Fit:
     @property
     def micro_batch_tokens(self) -> int:
         """Tokens of one pass, as the trainer chooses it by itself."""
-        if self.memory.kind != "cuda":
-            return TOKENS_ON_CPU
+        if self.settings.micro_batch_tokens:
+            return self.settings.micro_batch_tokens
         sizes = Dimensions.of(self.model.config)
         held = ("activations", "logits", "KV cache")
         fixed = sum(item.size for item in self._counted if item.what not in held)
@@ -128,6 +128,10 @@ class Fit:
     def _counted(self) -> list[Item]:
         return [item for item in self.items if self.shared or item.part == "training"]
 
+    @property
+    def _parts(self) -> set[Part]:
+        return {item.part for item in self.items}
+
     def size(self, part: Part) -> int:
         """Bytes of training or of sampling."""
         return sum(item.size for item in self.items if item.part == part)
@@ -137,7 +141,8 @@ class Fit:
         while (context := context // 2) >= _LEAST_CONTEXT:
             if self._with(context, self.settings.lora_rank).fits:
                 return f"give context_limit={context}"
-        if not self.settings.lora_rank and self._with(4096, 32).fits:
+        trains = "training" in self._parts
+        if trains and not self.settings.lora_rank and self._with(4096, 32).fits:
             return "give lora_rank=32 context_limit=4096 (an adapter in place of all weights)"
         return "take a smaller model"
 
@@ -146,7 +151,9 @@ class Fit:
             self.settings, context_limit=context_limit, lora_rank=lora_rank
         )
         return dataclasses.replace(
-            self, settings=settings, items=tuple(items(self.model, settings))
+            self,
+            settings=settings,
+            items=tuple(i for i in items(self.model, settings) if i.part in self._parts),
         )
 
 
@@ -191,10 +198,19 @@ def assess(settings: TorchSettings, model: ModelFiles | None = None) -> Fit | No
         context_limit=context,
         n_parallel_envs=settings.max_rows,
         gradient_checkpointing=settings.gradient_checkpointing,
+        micro_batch_tokens=settings.micro_batch_tokens,
     )
+    if not on_gpu and not plan.micro_batch_tokens:
+        per_token = activation_bytes_per_token(
+            sizes.width, sizes.inner, sizes.layers, plan.itemsize,
+            checkpointing=plan.gradient_checkpointing,
+        )  # fmt: skip
+        tokens = micro_batch_on_cpu(memory.free, per_token)
+        plan = dataclasses.replace(plan, micro_batch_tokens=tokens)
     elsewhere = bool(settings.vllm_base_url or settings.vllm_devices)
+    needed = [each for each in items(model, plan) if settings.trains or each.part == "sampling"]
     return Fit(
-        model, plan, memory, tuple(items(model, plan)), shared=not elsewhere,
+        model, plan, memory, tuple(needed), shared=not elsewhere,
         own_server=not settings.vllm_base_url,
     )  # fmt: skip
 
@@ -212,7 +228,5 @@ def preflight(settings: TorchSettings) -> tuple[str, ...]:
         return ()
     if not fit.fits:
         raise PolicyRefusedError(f"model_name={settings.model_name}: {fit.verdict}")
-    return (
-        f"memory: training {gib(fit.size('training'))}, sampling {gib(fit.size('sampling'))}:"
-        f" {fit.verdict}",
-    )
+    training = f"training {gib(fit.size('training'))}, " if settings.trains else ""
+    return (f"memory: {training}sampling {gib(fit.size('sampling'))}: {fit.verdict}",)

@@ -151,6 +151,12 @@ def logits_bytes(vocabulary: int, tokens: int) -> int:
     return min(chunk_length(vocabulary), tokens) * vocabulary * _FP32 * _LOGITS_COPIES
 
 
+def micro_batch_on_cpu(free: int, per_token: int) -> int:
+    """Tokens of one pass on a CPU with so many bytes free, where nothing says that they are used
+    up before the whole machine suffers from it."""
+    return min(TOKENS_ON_CPU, micro_batch_for(free, per_token))
+
+
 def micro_batch_for(free: int, per_token: int) -> int:
     """Tokens of one pass on a GPU with so many bytes free."""
     return max(LEAST_TOKENS, min(MOST_TOKENS, int(free * ACTIVATION_SHARE) // per_token))
@@ -174,6 +180,8 @@ class PlanSettings:
     context_limit: int
     n_parallel_envs: int
     gradient_checkpointing: bool = True
+    micro_batch_tokens: int = 0
+    """Tokens of one pass; 0: chosen by what is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +198,8 @@ class Item:
 def items(model: ModelFiles, settings: PlanSettings) -> Iterator[Item]:
     """What training and sampling take, each with a copy of the model's weights.
 
-    Activations are those of one sequence as long as the context limit, which can't be divided into
-    smaller micro-batches; keys and values those of all trials at the context limit.
+    Activations are those of a micro-batch, and of one sequence as long as the context limit at
+    least, which can't be divided; keys and values those of all trials at the context limit.
     """
     assert model.shapes is not None
     sizes = Dimensions.of(model.config)
@@ -213,9 +221,10 @@ def items(model: ModelFiles, settings: PlanSettings) -> Iterator[Item]:
         checkpointing=settings.gradient_checkpointing,
     )  # fmt: skip
     checkpointed = "with" if settings.gradient_checkpointing else "without"
-    note = f"one sequence of {context:,} tokens, {checkpointed} gradient checkpointing"
-    yield Item("activations", "training", per_token * context, note)
-    logits = logits_bytes(sizes.vocabulary, context)
+    tokens = max(context, settings.micro_batch_tokens)
+    note = f"{tokens:,} tokens at once, {checkpointed} gradient checkpointing"
+    yield Item("activations", "training", per_token * tokens, note)
+    logits = logits_bytes(sizes.vocabulary, tokens)
     yield Item("logits", "training", logits, f"one chunk, vocabulary of {sizes.vocabulary:,}")
     copies = 1 if rank else 2
     note = "a copy of its own" if copies == 1 else "two versions while one replaces the other"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tbtui.policies.base import PolicyInfo, Sample, SampleRequest
-from tbtui.policies.policy_process import Publish, Published, TrainingOrder, TrainingResult
+from tbtui.policies.policy_process import Publish, PublishedWeights, TrainingOrder, TrainingResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseMemory:
     """Give the GPU memory that isn't in use to other programs."""
 
 
-type TrainerOrder = TrainingOrder | Publish | Release
-type TrainerResult = TrainingResult | Published
+type TrainerOrder = TrainingOrder | Publish | ReleaseMemory
+type TrainerResult = TrainingResult | PublishedWeights
 
 
 @dataclass(frozen=True, slots=True)

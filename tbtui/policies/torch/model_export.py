@@ -75,5 +75,8 @@ def _save(model: Any, settings: TorchSettings, directory: Path, *, whole: bool) 
             name if Path(name).is_dir() else settings.tokenizer or settings.model_name,
             trust_remote_code=False,
         ).save_pretrained(directory)
+        for file in directory.iterdir():
+            # safetensors writes files that no other user may read, which a server often is.
+            file.chmod(0o644)
     except (OSError, SafetensorError) as error:
         raise PolicyError(f"can't write {directory}: {error}") from error

@@ -144,7 +144,7 @@ def _stored_bytes(directory: Path) -> int:
 @contextmanager
 def hub_refusals(name: str) -> Iterator[None]:
     """Turn what the hub's library raises for a model that can't be had into one line."""
-    from httpx import HTTPError
+    from httpx2 import HTTPError  # the hub's library is built on it
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
@@ -209,7 +209,7 @@ def _unreachable(name: str, error: BaseException) -> PolicyRefusedError:
 
 def _in_directory(name: str, directory: Path) -> ModelFiles:
     config = _read_config(name, directory)
-    files = _weight_files(directory)
+    files = _weight_files(name, directory)
     if not files:
         return ModelFiles(name, config, None, directory)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -220,7 +220,7 @@ def _in_directory(name: str, directory: Path) -> ModelFiles:
 
 def _read_config(name: str, directory: Path) -> dict[str, Any]:
     try:
-        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        config = _read_object(directory / "config.json")
     except FileNotFoundError as error:
         raise PolicyRefusedError(
             f"model_name={name}: there is no config.json in it; name a directory with config.json"
@@ -230,17 +230,36 @@ def _read_config(name: str, directory: Path) -> dict[str, Any]:
         raise PolicyRefusedError(
             f"model_name={name}: its config.json can't be read: {error}"
         ) from error
-    if not isinstance(config, dict):
-        raise PolicyRefusedError(f"model_name={name}: its config.json is no JSON object")
     return config
 
 
-def _weight_files(directory: Path) -> list[Path]:
+def _read_object(file: Path) -> dict[str, Any]:
+    """Raises `OSError`; `ValueError` where it is no JSON object."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object")
+    return found
+
+
+def _weight_files(name: str, directory: Path) -> list[Path]:
     """The safetensors files that the model is loaded from."""
     index = directory / _INDEX
     if index.is_file():
-        table = json.loads(index.read_text(encoding="utf-8"))
-        return [directory / file for file in sorted(set(table["weight_map"].values()))]
+        try:
+            names = {str(each) for each in _read_object(index)["weight_map"].values()}
+        except (OSError, ValueError, LookupError, AttributeError) as error:
+            raise PolicyRefusedError(
+                f"model_name={name}: its {_INDEX} can't be read: {error!r}; copy or download it"
+                " again"
+            ) from error
+        if strange := [each for each in names if Path(each).name != each]:
+            raise PolicyRefusedError(
+                f"model_name={name}: its {_INDEX} names {min(strange)!a}, no file beside it"
+            )
+        return [directory / each for each in sorted(names)]
     single = directory / _SINGLE
     return [single] if single.is_file() else []
 
@@ -253,12 +272,24 @@ def _header(name: str, file: Path) -> dict[str, tuple[int, ...]]:
             if length > _LONGEST_HEADER:
                 raise ValueError("its header is too long")
             header = json.loads(opened.read(length))
-    except (OSError, ValueError, struct.error) as error:
+        return {
+            key: tuple(map(int, row["shape"]))
+            for key, row in header.items()
+            if key != "__metadata__"
+        }
+    except (
+        AttributeError,
+        LookupError,
+        OSError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        struct.error,
+    ) as error:
         raise PolicyRefusedError(
             f"model_name={name}: {file.name} can't be read as safetensors: {error}; copy or"
             " download it again"
         ) from error
-    return {key: tuple(row["shape"]) for key, row in header.items() if key != "__metadata__"}
 
 
 def _cached(name: str) -> Path | None:
@@ -270,19 +301,23 @@ def _cached(name: str) -> Path | None:
         directory = Path(snapshot_download(name, local_files_only=True))
     except LocalEntryNotFoundError:
         return None
-    files = _weight_files(directory)
+    files = _weight_files(name, directory)
     there = bool(files) and all(file.is_file() for file in files)
     return directory if there and (directory / "config.json").is_file() else None
 
 
 def _on_hub(name: str) -> ModelFiles:
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+    from huggingface_hub.errors import DryRunError
 
     api = HfApi()
     api.model_info(name)  # raises what is wrong with the name or the key, which a dry run hides
-    found: str | list[DryRunFileInfo] = snapshot_download(
-        name, allow_patterns=[*WANTED], ignore_patterns=[*UNWANTED], dry_run=True
-    )
+    try:
+        found: str | list[DryRunFileInfo] = snapshot_download(
+            name, allow_patterns=[*WANTED], ignore_patterns=[*UNWANTED], dry_run=True
+        )
+    except DryRunError as error:
+        raise error.__cause__ or error from None
     assert not isinstance(found, str)
     config = _read_config(name, Path(hf_hub_download(name, "config.json")).parent)
     names = {file.filename for file in found}

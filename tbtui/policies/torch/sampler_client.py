@@ -32,7 +32,7 @@ class TransformersSampler:
     """Implements `SamplingEngine`. Once its process has failed, every call fails with the same
     reason."""
 
-    notes = ("sampler=transformers: tbtui's own continuous batching on transformers",)
+    notes: tuple[str, ...] = ()
     server: ServerStatus | None = None
     sleeps = False
 
@@ -41,6 +41,8 @@ class TransformersSampler:
         self._settings = settings
         self._log = log
         self._process: SamplerProcess | None = None
+        self._unshown = 0
+        """Tokens that came with their completions' ends."""
 
     @property
     def pid(self) -> int | None:
@@ -49,15 +51,31 @@ class TransformersSampler:
     def running(self) -> int:
         return self._process.running if self._process is not None else 0
 
+    def progress(self) -> int | None:
+        return self._process.progress if self._process is not None else None
+
     async def start(self) -> None:
         settings = msgspec.json.encode(self._settings).decode()
         self._process, _ = await SamplerProcess.start(
             _MODULE, (settings,), self._log, name="the sampler's process", env=_ENVIRONMENT
         )
 
+    def drawn(self) -> int | None:
+        return None if self._process is None else self._process.drawn + self._unshown
+
     async def sample(self, request: SampleRequest) -> Sample:
-        drawn = await self._started().call(fitted(request, self._settings.context_limit))
+        shown = 0
+
+        def on_drawn(before: int, ids: tuple[int, ...]) -> None:
+            nonlocal shown
+            shown = before + len(ids)
+            if request.on_drawn is not None:
+                request.on_drawn(before, ids)
+
+        asked = fitted(request, self._settings.context_limit)
+        drawn = await self._started().call(asked, on_drawn)
         assert drawn is not None
+        self._unshown += len(drawn.completion_ids) - shown
         return drawn
 
     async def publish(self, version: int, weights: Path) -> None:
@@ -100,13 +118,14 @@ def make_sampler(
     log: IO[bytes] | None = None, tell: Tell | None = None,
 ) -> tuple[SamplingEngine, tuple[str, ...]]:  # fmt: skip
     """The engine, not started yet, and notes on the choice for `PolicyInfo.notes`, which come
-    before the engine's own."""
+    before the engine's own: why there is a slower one where vLLM would gain much."""
     if wanted == "vllm" or (wanted == "auto" and vllm.base_url is not None):
         return VllmSampler(settings, vllm, log, tell), ()
     if wanted == "transformers":
         return TransformersSampler(settings, log), ()
     reason = why_not_vllm(settings)
     if reason is None:
-        note = "sampler=auto chose vllm: a CUDA device on Linux, and uv is there"
-        return VllmSampler(settings, vllm, log, tell), (note,)
-    return TransformersSampler(settings, log), (f"sampler=auto chose transformers: {reason}",)
+        return VllmSampler(settings, vllm, log, tell), ()
+    slower = settings.device.startswith("cuda")
+    notes = (f"sampler=auto chose transformers, which is slower: {reason}",) if slower else ()
+    return TransformersSampler(settings, log), notes

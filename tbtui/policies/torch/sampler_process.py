@@ -12,6 +12,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -20,11 +21,11 @@ import msgspec
 from tbtui.ipc import Channel, ChannelClosedError, parent_socket
 from tbtui.policies.base import PolicyError, PolicyRefusedError, Sample, SampleRequest
 from tbtui.policies.policy_process import (
-    Call,
     Done,
     Dropped,
     Failed,
     FromProcess,
+    ProcessCall,
     Ready,
     Running,
     ToProcess,
@@ -35,6 +36,9 @@ from tbtui.policies.torch.loading import quiet_libraries
 from tbtui.policies.torch.messages import ReadWeights, SamplerOrder, SamplerResult
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.versions import load_versions
+
+_SAY_SEC = 0.5
+"""Between two signs of work: who waits for a long completion can tell slow from dead."""
 
 type Orders = queue.SimpleQueue[ToProcess[SamplerOrder]]
 type Say = Callable[[FromProcess[None, SamplerResult]], None]
@@ -50,23 +54,26 @@ class _Worker:
 
     def work(self) -> None:
         """Forever."""
-        running = 0
+        running = steps = 0
+        said = time.monotonic()
         while True:
             self._take_orders()
             self._decoder.step()
-            if self._decoder.running != running:
-                running = self._decoder.running
-                self._say(Running(running))
+            steps += 1
+            now = time.monotonic()
+            if self._decoder.running != running or now - said >= _SAY_SEC:
+                running, said = self._decoder.running, now
+                self._say(Running(running, steps, self._decoder.news()))
 
     def _take_orders(self) -> None:
         """All that there are; waits for one when there is nothing else to do."""
         while self._decoder.idle or not self._orders.empty():
             match self._orders.get():
-                case Call(number, SampleRequest() as request):
+                case ProcessCall(number, SampleRequest() as request):
                     self._decoder.submit(Row.of(number, request))
                 case Dropped(number):
                     self._decoder.cancel(number)
-                case Call(number, ReadWeights(version, weights)):
+                case ProcessCall(number, ReadWeights(version, weights)):
                     try:
                         self._decoder.publish(version, weights)
                     except PolicyError as error:
@@ -121,7 +128,7 @@ async def _main(arguments: list[str]) -> None:
     threading.Thread(target=_compute, args=(settings, orders, say), daemon=True).start()
     async for message in channel:
         orders.put(message)
-    # A step under way may take seconds, and nobody waits for it.
+    # A step under way may take seconds, and isn't wanted any more.
     os._exit(0)
 
 

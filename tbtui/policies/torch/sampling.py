@@ -64,6 +64,15 @@ class SamplingEngine(Protocol):
         """Whether it has memory to give back while the model is trained."""
         ...
 
+    def progress(self) -> int | None:
+        """Grows as completions are worked on; None where that can't be seen."""
+        ...
+
+    def drawn(self) -> int | None:
+        """Tokens drawn so far, those of completions under way included; None where that can't be
+        seen."""
+        ...
+
     async def start(self) -> None:
         """Load the model: the starting weights are version 0."""
         ...

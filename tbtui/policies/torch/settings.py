@@ -30,6 +30,8 @@ class TrainerSettings:
     """Most tokens of one pass, padding included; 0: chosen by the device."""
     gradient_checkpointing: bool = True
     seed: int = 0
+    trains: bool = True
+    """False: an evaluation, which needs no trainer."""
     context_limit: int | None = None
     """Tokens; None: the model's whole context."""
 

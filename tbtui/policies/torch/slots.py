@@ -34,7 +34,7 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlotPlaces:
     """Where the tokens of one forward go: `rows` slots [R], `columns` [R, Q]; `width` columns are
     read. `first`: the slots are 0 to R - 1, so that none is copied to be read."""
 
@@ -50,7 +50,7 @@ class Slots(Cache):
     Per layer, keys and values are [slots, heads, columns, head size].
     """
 
-    place: Place
+    place: SlotPlaces
 
     def __init__(self) -> None:
         super().__init__(layers=[])

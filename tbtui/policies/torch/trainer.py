@@ -28,13 +28,14 @@ from tbtui.policies.base import (
     PolicyError,
     StepResult,
 )
-from tbtui.policies.torch.batches import Segment, micro_batches, padded, segment_of
+from tbtui.policies.torch.batches import SegmentTensors, micro_batches, padded, tensors_of
 from tbtui.policies.torch.checkpoint_file import (
     Header,
     export_weights,
-    read_checkpoint,
+    read_fitting,
     write_checkpoint,
 )
+from tbtui.policies.torch.free_memory import free_memory
 from tbtui.policies.torch.loading import (
     context_of,
     load_base,
@@ -44,10 +45,10 @@ from tbtui.policies.torch.loading import (
 )
 from tbtui.policies.torch.logprobs import OutputHead, policy_loss, token_logprobs
 from tbtui.policies.torch.memory_plan import (
-    TOKENS_ON_CPU,
     activation_bytes_per_token,
     chunk_length,
     micro_batch_for,
+    micro_batch_on_cpu,
 )
 from tbtui.policies.torch.optimizer import MasterAdamW
 from tbtui.policies.torch.settings import TrainerSettings
@@ -57,7 +58,7 @@ Weights = Literal["trained", "reference"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SegmentResult:
     """What a pass found of one segment of N trained tokens."""
 
     loss: float
@@ -65,8 +66,8 @@ class Outcome:
     entropies: Array
 
 
-_NOTHING = Outcome(0.0, np.zeros(0, np.float32), np.zeros(0, np.float32))
-type Handed = tuple[list[Segment], LossSettings]
+_NOTHING = SegmentResult(0.0, np.zeros(0, np.float32), np.zeros(0, np.float32))
+type Handed = tuple[list[SegmentTensors], LossSettings]
 
 
 class Trainer:
@@ -147,7 +148,7 @@ class Trainer:
         """Raises `PolicyError` for data that can't be trained on; `apply` then refuses too."""
         started = time.perf_counter()
         try:
-            segments = [segment_of(d, self.context_limit, self.vocab_size) for d in data]
+            segments = [tensors_of(d, self.context_limit, self.vocab_size) for d in data]
             if not any(len(segment.targets) for segment in segments):
                 raise PolicyError("there are no trained tokens in the data")
             self._handed.append((segments, loss))
@@ -198,7 +199,7 @@ class Trainer:
 
     def score(self, data: Sequence[Datum], weights: Weights) -> tuple[Array, ...]:
         """Raises `PolicyError` for data that can't be scored."""
-        segments = [segment_of(d, self.context_limit, self.vocab_size) for d in data]
+        segments = [tensors_of(d, self.context_limit, self.vocab_size) for d in data]
         with torch.no_grad(), self._in_force(weights):
             while (outcomes := self._passes(segments, None)) is None:
                 self._take_smaller(segments)
@@ -244,27 +245,8 @@ class Trainer:
         self._forget()
 
     def _read(self, directory: Path) -> tuple[Header, dict[str, torch.Tensor]]:
-        header, tensors = read_checkpoint(directory)
-        settings = self._settings
-        if header.lora_rank != settings.lora_rank or (
-            settings.lora_rank and header.lora_alpha != settings.lora_alpha
-        ):
-            raise PolicyError(
-                f"{directory} has lora_rank={header.lora_rank} lora_alpha={header.lora_alpha:g};"
-                " give the same here"
-            )
-        expected = {f"weight/{name}": tuple(p.shape) for name, p in self.parameters.items()}
-        found = {
-            name: tuple(tensor.shape)
-            for name, tensor in tensors.items()
-            if name.startswith("weight/")
-        }
-        if expected != found or header.architecture != type(self._causal).__name__:
-            raise PolicyError(
-                f"{directory} is of another model or adapter ({header.model_name}); it can't be"
-                f" loaded into {settings.model_name}"
-            )
-        return header, tensors
+        architecture = type(self._causal).__name__
+        return read_fitting(directory, self._settings, architecture, self.parameters)
 
     def _forget(self) -> None:
         self._optimizer.forget_gradient()
@@ -274,11 +256,11 @@ class Trainer:
         """Data were handed in whose gradient could not be added."""
         self._out_of_memory = 0
 
-    def _whole_gradient(self) -> list[Outcome]:
+    def _whole_gradient(self) -> list[SegmentResult]:
         """Add the gradient of what was handed in last; of all again, where memory runs out."""
         todo = self._handed[-1:]
         while True:
-            outcomes: list[Outcome] | None = None
+            outcomes: list[SegmentResult] | None = None
             for segments, loss in todo:
                 outcomes = self._passes(segments, loss)
                 if outcomes is None:
@@ -290,8 +272,8 @@ class Trainer:
             todo = self._handed
 
     def _passes(
-        self, segments: Sequence[Segment], loss: LossSettings | None
-    ) -> list[Outcome] | None:
+        self, segments: Sequence[SegmentTensors], loss: LossSettings | None
+    ) -> list[SegmentResult] | None:
         """Forward, and backward where there is a loss, one micro-batch at a time; None: memory has
         run out."""
         outcomes = [_NOTHING] * len(segments)
@@ -304,7 +286,9 @@ class Trainer:
             return None  # the error keeps what it met alive, and goes first
         return outcomes
 
-    def _pass(self, segments: Sequence[Segment], loss: LossSettings | None) -> list[Outcome]:
+    def _pass(
+        self, segments: Sequence[SegmentTensors], loss: LossSettings | None
+    ) -> list[SegmentResult]:
         batch = padded(segments, self.device)
         # PEFT changes the layers in place: the model's own parts have the adapter in them.
         decoder = self._causal.get_decoder()
@@ -328,11 +312,11 @@ class Trainer:
             torch.stack(values).sum().backward()
             losses = [float(value.detach()) for value in values]
         return [
-            Outcome(value, _array(new), _array(entropy))
+            SegmentResult(value, _array(new), _array(entropy))
             for value, new, entropy in zip(losses, each, entropies.split(batch.counts), strict=True)
         ]
 
-    def _take_smaller(self, segments: Sequence[Segment]) -> None:
+    def _take_smaller(self, segments: Sequence[SegmentTensors]) -> None:
         """Halve what is computed at once, and remember it.
 
         Raises:
@@ -422,18 +406,16 @@ def _array(tensor: torch.Tensor) -> Array:
 
 def _tokens_that_fit(causal: Any, device: str, checkpointing: bool) -> int:
     """Tokens of one forward and backward pass that the free memory has room for."""
-    if not device.startswith("cuda"):
-        return TOKENS_ON_CPU
     config = causal.config.get_text_config(decoder=True)
     width = int(config.hidden_size)
-    free, _ = torch.cuda.mem_get_info(device)
-    return micro_batch_for(
-        free,
-        activation_bytes_per_token(
-            width,
-            int(getattr(config, "intermediate_size", None) or 4 * width),
-            int(config.num_hidden_layers),
-            int(causal.dtype.itemsize),
-            checkpointing=checkpointing,
-        ),
+    per_token = activation_bytes_per_token(
+        width,
+        int(getattr(config, "intermediate_size", None) or 4 * width),
+        int(config.num_hidden_layers),
+        int(causal.dtype.itemsize),
+        checkpointing=checkpointing,
     )
+    if not device.startswith("cuda"):
+        return micro_batch_on_cpu(free_memory(device).free, per_token)
+    free, _ = torch.cuda.mem_get_info(device)
+    return micro_batch_for(free, per_token)

@@ -1,6 +1,7 @@
 """The trainer's process: `python -m tbtui.policies.torch.trainer_process FD SETTINGS`.
 
-SETTINGS are a `TrainerSettings` as JSON. Everything is done in one thread, in the order in which it
+SETTINGS are a `TrainerSettings` as JSON; of a model that is not trained it only says what is known,
+and converts a checkpoint's weights. Everything is done in one thread, in the order in which it
 was asked for. The process leaves when its channel ends, which is also how it learns of its
 parent's death.
 """
@@ -16,14 +17,15 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from tbtui.policies.base import LossName, PolicyInfo, PolicyRefusedError
-from tbtui.policies.policy_process import Publish, Published, carry_out, run_process
+from tbtui.policies.base import LossName, PolicyError, PolicyInfo, PolicyRefusedError
+from tbtui.policies.policy_process import Publish, PublishedWeights, carry_out, run_process
 from tbtui.policies.torch.loading import quiet_libraries, require_torch
-from tbtui.policies.torch.messages import Loaded, Release, TrainerOrder, TrainerResult
+from tbtui.policies.torch.messages import Loaded, ReleaseMemory, TrainerOrder, TrainerResult
 from tbtui.policies.torch.settings import TrainerSettings
 
 if TYPE_CHECKING:
     from tbtui.policies.torch.trainer import Trainer
+    from tbtui.policies.torch.untrained import Untrained
 
 HONOURED = frozenset(
     {
@@ -70,7 +72,7 @@ def _start(settings: TrainerSettings) -> Trainer:
     return trainer
 
 
-def _loaded(settings: TrainerSettings, trainer: Trainer) -> Loaded:
+def _loaded(settings: TrainerSettings, trainer: Trainer | Untrained) -> Loaded:
     info = PolicyInfo(
         name="torch",
         model_name=settings.model_name,
@@ -86,8 +88,8 @@ def _perform(trainer: Trainer, order: TrainerOrder) -> TrainerResult:
     match order:
         case Publish(root):
             assert root is not None
-            return Published(*trainer.publish(root))
-        case Release():
+            return PublishedWeights(*trainer.publish(root))
+        case ReleaseMemory():
             trainer.release()
             return None
         case _:
@@ -95,8 +97,27 @@ def _perform(trainer: Trainer, order: TrainerOrder) -> TrainerResult:
 
 
 def _load(settings: TrainerSettings) -> tuple[Loaded, Callable[[TrainerOrder], TrainerResult]]:
+    if not settings.trains:
+        return _load_untrained(settings)
     trainer = _start(settings)
     return _loaded(settings, trainer), lambda order: _perform(trainer, order)
+
+
+def _load_untrained(
+    settings: TrainerSettings,
+) -> tuple[Loaded, Callable[[TrainerOrder], TrainerResult]]:
+    require_torch()
+    quiet_libraries()
+    from tbtui.policies.torch.untrained import Untrained
+
+    model = Untrained(settings)
+
+    def perform(order: TrainerOrder) -> TrainerResult:
+        if isinstance(order, Publish) and order.root is not None:
+            return PublishedWeights(*model.publish(order.root))
+        raise PolicyError("this run trains nothing")
+
+    return _loaded(settings, model), perform
 
 
 async def _main(arguments: list[str]) -> None:
@@ -105,7 +126,7 @@ async def _main(arguments: list[str]) -> None:
     )
     executor = ThreadPoolExecutor(1, "train")
     await run_process(arguments, lambda: _load(settings), lambda _: executor)
-    # What is being computed is for nobody any more, and may take minutes.
+    # What is being computed isn't wanted any more, and may take minutes.
     os._exit(0)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tbtui.paths import cache_dir
 from tbtui.policies.base import PolicyError, PolicyRefusedError
-from tbtui.terminal import one_line
+from tbtui.terminal import both_ends, one_line
 from tbtui.wheels.filling import FillError, find_uv
 
 _DONE = "installed.json"
@@ -173,7 +173,8 @@ async def _run(command: tuple[str, ...], tell: Tell) -> None:
             process.kill()
             await process.wait()
     if status:
+        why = both_ends(one_line(" | ".join(lines)), _LONGEST_REASON)
         raise PolicyError(
-            f"sampler=vllm: `uv {' '.join(command[1:3])}` failed:"
-            f" {one_line(' | '.join(lines), _LONGEST_REASON)}; or use sampler=transformers"
+            f"sampler=vllm: `uv {' '.join(command[1:3])}` failed: {why};"
+            " or use sampler=transformers"
         )

@@ -128,6 +128,12 @@ class VllmSampler:
         count = len(self._unanswered)
         return self._watch.running(count) if self._watch is not None else count
 
+    def progress(self) -> int | None:
+        return self._watch.progress if self._watch is not None else None
+
+    def drawn(self) -> int | None:
+        return None
+
     async def start(self) -> None:
         if not self._settings.lora_rank:
             raise PolicyRefusedError(

@@ -20,7 +20,7 @@ from typing import IO
 from tbtui.ipc import Channel, exit_words, spawn, wait_for_exit
 from tbtui.policies.base import PolicyError, PolicyLostError, PolicyRefusedError
 from tbtui.policies.torch.sampling import SamplerSettings
-from tbtui.terminal import one_line
+from tbtui.terminal import both_ends, one_line
 
 _MODULE = "tbtui.policies.torch.vllm_supervisor"
 BASE = "base"
@@ -224,4 +224,4 @@ def _last_words(lines: Sequence[str]) -> str:
     """The last lines that say what is wrong; else the last ones."""
     telling = [line for line in lines if _TELLING.search(line)]
     chosen = (telling or lines or ["it wrote nothing"])[-_LINES_SAID:]
-    return one_line(" | ".join(chosen), _LONGEST_REASON)
+    return both_ends(one_line(" | ".join(chosen)), _LONGEST_REASON)

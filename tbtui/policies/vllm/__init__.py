@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
+from tbtui.invocation import to_type
 from tbtui.policies import Backend, lost_password
 
 if TYPE_CHECKING:
@@ -32,12 +33,13 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
 
 
 def _problems(config: RunConfig) -> Iterator[Problem]:
-    from tbtui.config.values import error, warning
+    from tbtui.config.values import as_typed, error, warning
 
     if config.step_limit != 0:
         yield error(
-            "policy=vllm: a model on a vLLM server can only be evaluated; use tbtui eval, or train"
-            " with policy=tinker"
+            "policy=vllm: a model on a vLLM server can only be evaluated; use"
+            f" {to_type('eval', *as_typed(config, 'max_steps', 'n_epochs'))},"
+            " or train with policy=tinker"
         )
     if "model_name" not in config.given:
         yield error("model_name: give the name under which the vLLM server serves the model")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import math
 import time
 from collections import defaultdict, deque
@@ -139,6 +140,12 @@ class VllmMetrics:
         return None if value is None else int(value)
 
 
+_MOST_LINES = 5000
+"""Lines of a reading that are looked at: each engine has some dozens that are shown."""
+_LARGEST = 1e18
+"""What is larger counts nothing: sums of it might be infinite."""
+
+
 def read_metrics(text: str) -> VllmMetrics:
     """
     Raises:
@@ -149,17 +156,18 @@ def read_metrics(text: str) -> VllmMetrics:
     values: dict[str, float] = {}
     counts: dict[str, dict[float, float]] = {}
     # A server has thousands of lines, and this happens on the event loop.
-    few = "\n".join(line for line in text.splitlines() if _names_wanted(line))
+    few = "\n".join(itertools.islice(filter(_names_wanted, text.splitlines()), _MOST_LINES))
     for family in text_string_to_metric_families(few + "\n"):
         name = family.name.removeprefix(_PREFIX)
         if family.type == "histogram":
             buckets = counts.setdefault(name, defaultdict(float))
             for sample in family.samples:
-                if "le" in sample.labels and math.isfinite(sample.value):
-                    buckets[float(sample.labels["le"])] += sample.value
+                bound = float(sample.labels.get("le", math.nan))
+                if not math.isnan(bound) and abs(sample.value) <= _LARGEST:
+                    buckets[bound] += sample.value
         else:
             for sample in family.samples:
-                if math.isfinite(sample.value):
+                if abs(sample.value) <= _LARGEST:
                     _add(values, sample.name.removeprefix(_PREFIX), sample.value)
     return VllmMetrics(values, {name: Histogram(each) for name, each in counts.items()})
 
@@ -246,6 +254,7 @@ class ServerWatch:
         self._running: int | None = None
         """Requests of all its clients that the server computed when it was last looked at."""
         self._inference: InferenceStatus | None = None
+        self._progress: int | None = None
         self._looked_at = -math.inf
         self._asked = asyncio.Event()
         self._looking = asyncio.create_task(self._look())
@@ -257,6 +266,11 @@ class ServerWatch:
         else:
             self._asked.clear()
             self._running = None
+
+    @property
+    def progress(self) -> int | None:
+        """Grows as it works on anybody's requests; None: it doesn't say."""
+        return self._progress
 
     def running(self, in_flight: int) -> int:
         """How many of so many unanswered requests it computes: it counts everybody's, and ours are
@@ -288,6 +302,7 @@ class ServerWatch:
                 self._running = None
             else:
                 self._running = metrics.gauge("num_requests_running")
+                self._progress = metrics.gauge("generation_tokens_total")
                 if metrics.values:
                     self._looked_at = time.monotonic()
                     self._inference = window.look(self._looked_at, [metrics])

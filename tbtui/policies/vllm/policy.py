@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,14 +23,16 @@ from tbtui.policies.base import (
     SampleRequest,
     StopReason,
 )
-from tbtui.policies.chat.make import load_renderer
+from tbtui.policies.chat.make import load_renderer, may_think
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.vllm.connection import (
     PROBE,
     Connection,
+    only_choice,
     served_model,
     tokenizer_notes,
     tokenizer_of,
+    when_it_has_time,
 )
 from tbtui.policies.vllm.metrics import ServerWatch
 from tbtui.policies.work import (
@@ -45,6 +48,7 @@ from tbtui.policies.work import (
 PATH = "/v1/completions"
 _SEEDS = 2**63
 """A server's seeds are smaller than this."""
+_FLOAT32 = 3e38
 
 
 class VllmPolicy(SampledOnly[ChatRenderer]):
@@ -73,6 +77,8 @@ class VllmPolicy(SampledOnly[ChatRenderer]):
         self._closed = False
         self._unanswered: set[asyncio.Task[Any]] = set()
         self._work = Work()
+        self._starting = ""
+        """What is waited for while it starts."""
 
     async def start(self, resume: Path | None = None) -> None:
         """Ask the server for the model, and for one token of it.
@@ -83,16 +89,20 @@ class VllmPolicy(SampledOnly[ChatRenderer]):
         if self._log is not None:
             self._resources.enter_context(library_log_to(self._log))
         self._connection = connection = Connection(settings.base_url, self._meter)
-        model = await served_model(connection, settings.model_name)
+        model = await when_it_has_time(
+            lambda: served_model(connection, settings.model_name), self._tell
+        )
         limit = context_limit(model.context_limit, settings.context_limit, model.name, "the server")
         embedded = settings.renderer == "embedded"
         tokenizer = model.name if embedded else settings.tokenizer or tokenizer_of(model)
         renderer = await load_renderer(
-            settings.renderer, tokenizer, settings.thinking, settings.tool_format
+            settings.renderer, tokenizer, settings.thinking, settings.tool_format, self._tell
         )
+        self._tell("asking the server for a token")
         self._renderer = renderer
         notes = await tokenizer_notes(connection, model, renderer)
-        await self._draw(SampleRequest(renderer.render(PROBE), 1, 1.0, 0))
+        probe = SampleRequest(renderer.render(PROBE), 1, 1.0, 0)
+        await when_it_has_time(lambda: self._draw(probe), self._tell)
         self._info = PolicyInfo(
             name="vllm",
             model_name=model.name,
@@ -102,6 +112,7 @@ class VllmPolicy(SampledOnly[ChatRenderer]):
             honours=frozenset({"vllm_base_url", "renderer"})
             | (frozenset() if embedded else {"tokenizer", "thinking", "tool_format"}),
             tokenizer=renderer.digest,
+            thinks=may_think(renderer),
             notes=(*renderer.notes, *notes),
             address=connection.address,
         )
@@ -122,9 +133,13 @@ class VllmPolicy(SampledOnly[ChatRenderer]):
     def status(self) -> PolicyStatus:
         in_flight = len(self._unanswered)
         if self._watch is None:
-            return self._work.status(in_flight, in_flight, server=self._meter.status())
+            status = self._work.status(in_flight, in_flight, server=self._meter.status())
+            return dataclasses.replace(status, starting=self._starting)
         return self._work.status(
-            in_flight, self._watch.running(in_flight), server=self._watch.status()
+            in_flight,
+            self._watch.running(in_flight),
+            server=self._watch.status(),
+            progress=self._watch.progress,
         )
 
     async def close(self, ended: Ended = "success") -> None:
@@ -156,6 +171,9 @@ class VllmPolicy(SampledOnly[ChatRenderer]):
                 self._unanswered.discard(answer)
                 self._count()
             return read_completion(content, request)
+
+    def _tell(self, line: str) -> None:
+        self._starting = line
 
     def _count(self) -> None:
         if self._watch is not None:
@@ -194,8 +212,8 @@ def completion_body(
 def read_completion(content: Any, request: SampleRequest) -> Sample:
     """Raises `UnableError` where token ids or log-probabilities are missing, else `PolicyError`
     for an answer that can't be read or isn't one to the request."""
+    choice = only_choice(content, "sampling")
     try:
-        (choice,) = content["choices"]
         ids = choice.get("token_ids")
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
         finish, echoed = choice["finish_reason"], choice.get("prompt_token_ids")
@@ -209,6 +227,12 @@ def read_completion(content: Any, request: SampleRequest) -> Sample:
         )
     if not isinstance(logprobs, list) or len(logprobs) != len(ids) or None in logprobs:
         raise UnableError("sampling: the server doesn't give each token's log-probability")
+    if not all(type(each) is int and 0 <= each < 1 << 31 for each in ids):
+        raise PolicyError("sampling: the server's answer can't be read (token ids that are none)")
+    if not all(isinstance(each, int | float) and abs(each) <= _FLOAT32 for each in logprobs):
+        raise PolicyError("sampling: the server's answer can't be read (no log-probabilities)")
+    if not isinstance(echoed, list | None):
+        raise PolicyError("sampling: the server's answer can't be read (prompt_token_ids)")
     if echoed is not None and tuple(echoed) != request.prompt_ids:
         raise PolicyError(
             f"sampling: the server took {len(echoed)} tokens for a prompt of"
@@ -218,12 +242,10 @@ def read_completion(content: Any, request: SampleRequest) -> Sample:
         raise PolicyError(
             f"sampling: the server drew {len(ids)} tokens; max_tokens={request.max_tokens}"
         )
-    if finish not in ("stop", "length"):
-        raise PolicyError(f"sampling: the server gave the completion up ({finish})")
     return Sample(
         completion_ids=tuple(ids),
         logprobs=np.array(logprobs, np.float32),
         stop_reason=cast(StopReason, finish),
         weights_version=0,
-        cached_tokens=cached,
+        cached_tokens=cached if type(cached) is int else None,
     )

@@ -17,6 +17,9 @@ from tbtui.errors import UserError
 if TYPE_CHECKING:  # it takes most of a second
     from harbor.environments.base import BaseEnvironment
 
+PANE_LOG = "terminal.pane"
+"""In an agent's log directory: all that the trial's terminal was given to show."""
+
 # Errors, of which none is ever a verdict on the agent
 
 
@@ -233,6 +236,20 @@ class WatchesPrograms(Protocol):
 
     async def changed_programs(self) -> str:
         """The first program or library that was changed since; empty: none was."""
+        ...
+
+
+@runtime_checkable
+class KnowsDamage(Protocol):
+    """An environment that knows, by means that are not in it, how its own programs have kept more
+    from running in it."""
+
+    async def damage(self) -> str:
+        """What they have done, after "has": `used up its disk`; empty: nothing.
+
+        Raises:
+            SandboxError: the environment can't be asked.
+        """
         ...
 
 

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,9 @@ from tbtui.rollout.environments.base import (
     ScriptEnd,
 )
 from tbtui.rollout.environments.cgroups import BoxCgroup, SessionWeights
-from tbtui.rollout.environments.channel import Answer, ControlChannel
+from tbtui.rollout.environments.channel import BoxAnswer, ControlChannel
 from tbtui.rollout.environments.ledger import Ledger
-from tbtui.rollout.environments.limits import BoxReport
+from tbtui.rollout.environments.limits import BoxReport, machine_memory_kills
 from tbtui.rollout.environments.output import OutputReader
 from tbtui.rollout.environments.plan import BoxPlan
 from tbtui.rollout.environments.transfer import receive
@@ -214,7 +215,7 @@ class Box:
         Raises:
             ExecTimeoutError, SandboxLostError, SandboxError: as `run`.
         """
-        kills = _memory_kills()
+        kills = machine_memory_kills()
         number, future = await self._channel.submit(
             "script", output, [script], dict(environment), cwd, user, True
         )
@@ -222,12 +223,12 @@ class Box:
         if not answer.detail.startswith("ended "):
             raise SandboxError(f"can't run a command in the sandbox: {answer.detail}")
         _, killed_by, limited, reason = answer.detail.split(" ", 3)
-        short = int(limited) > 0 or _memory_kills() != kills
+        short = int(limited) > 0 or machine_memory_kills() != kills
         return answer.status, ScriptEnd(int(killed_by), reason, memory=short)
 
     async def _ended(
-        self, number: int, future: asyncio.Future[Answer], timeout_sec: float | None
-    ) -> Answer:
+        self, number: int, future: asyncio.Future[BoxAnswer], timeout_sec: float | None
+    ) -> BoxAnswer:
         """The answer of a command; it is killed when that takes too long, or is cancelled."""
         try:
             async with asyncio.timeout(timeout_sec):
@@ -393,6 +394,8 @@ class Box:
         Raises:
             SandboxError: it is more, or can't be written; the text says which.
         """
+        if sys.platform != "linux":  # refused before
+            raise NotImplementedError
         summary = os.memfd_create("box-snapshot", os.MFD_CLOEXEC)
         try:
             files = [index, pack, summary, *([] if previous is None else [previous])]
@@ -424,6 +427,8 @@ class Box:
 
     async def report(self) -> BoxReport:
         """What its first process has counted. Raises SandboxLostError."""
+        if sys.platform != "linux":  # refused before
+            raise NotImplementedError
         answer = await self._channel.request("report")
         report = BoxReport.read(answer.detail, self._cgroup.memory_kills())
         if "cpu" not in self._cgroup.held and self.init_pid is not None:
@@ -456,9 +461,3 @@ class Box:
     async def _kill(self, number: int) -> None:
         with contextlib.suppress(SandboxError):
             await self._channel.submit("kill", number)
-
-
-def _memory_kills() -> int:
-    """How many processes the kernel has killed on this machine for want of memory."""
-    counters = Path("/proc/vmstat").read_text().split()
-    return int(counters[counters.index("oom_kill") + 1])

@@ -9,6 +9,10 @@ load plug-ins from the box's own tree.
 # ruff: noqa: PTH123, PTH211
 from __future__ import annotations
 
+import sys
+
+assert sys.platform == "linux"
+
 import errno
 import os
 import stat

@@ -18,13 +18,16 @@ Any failure is reported as `error <text>`.
 # ruff: noqa: PTH116, PTH120, PTH123, PTH208
 from __future__ import annotations
 
+import sys
+
+assert sys.platform == "linux"
+
 import _socket
 import ctypes
 import fcntl
 import marshal
 import os
 import struct
-import sys
 
 from tbtui.rollout.environments import box_seccomp, box_server, box_snapshot
 
@@ -46,8 +49,6 @@ _KEPT_CAPABILITIES = frozenset([0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31])
 _STAGE = "/tmp"  # any directory that always exists: the tmpfs goes over it, in our mounts only
 _LAYERS = {"upper": f"{_STAGE}/upper", "layered": f"{_STAGE}/layered/upper"}
 """Where the writable layers of the box's overlays are, by a name for each."""
-# Files about the host's kernel, not about the box; a container hides these too.
-HIDDEN_PROC = ("cmdline", "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "timer_list")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _OWN_DEPTH, _OWN_FILES, _SMALL = 5, 3, 1 << 16
@@ -234,13 +235,18 @@ def _devices(root: str) -> None:
     _mount("devpts", f"{root}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, options)
 
 
-def _restore(plan: dict[str, Any], root: str, layers: dict[str, str]) -> None:
+def _restore(plan: dict[str, Any], stage: str, trees: dict[str, str]) -> None:
     """Puts the plan's snapshot into the trees, in place of what a new box begins with."""
     index, *packs = plan["restored"]
-    for layer in layers.values():
-        os.makedirs(layer, exist_ok=True)
+    for top in trees.values():
+        os.makedirs(top or "/", exist_ok=True)
+    within = {name: top.removeprefix(stage) for name, top in trees.items()}
     numbered = dict(zip(plan["restore"], packs, strict=True))
-    box_snapshot.restore({"": root, **layers}, index, numbered)
+    try:
+        box_snapshot.restore(stage, within, index, numbered)
+    except (ValueError, LookupError, OverflowError) as error:
+        raise SetupError(f"the snapshot can't be restored: {error}") from error
+    root = trees[""]
     for mounted in ("/proc", "/dev/pts"):  # what is mounted is in no snapshot
         os.makedirs(root + mounted, exist_ok=True)
     for descriptor in plan["restored"]:
@@ -255,7 +261,7 @@ def _build_tree(plan: dict[str, Any], sources: list[int]) -> str:
     os.mkdir(root, 0o755)
     _mount(root, root, None, MS_BIND)  # pivot_root wants a mount point
     if plan["restored"]:
-        _restore(plan, root, _LAYERS)
+        _restore(plan, _STAGE, {"": root, **_LAYERS})
     else:
         box_server.populate(root, plan)
     installed = f"/proc/self/fd/{sources[-1]}" if plan["installed"] else None
@@ -297,12 +303,12 @@ def _own_oom_score() -> int:
     return os.open("/proc/self/oom_score_adj", os.O_WRONLY)
 
 
-def _give_up_privileges() -> None:
+def _give_up_privileges(hidden: list[str]) -> None:
     # No user namespaces inside the box: they would give its processes the kernel's whole
     # privileged surface. Only CAP_SYS_RESOURCE, dropped below, could set this back.
     with open("/proc/sys/user/max_user_namespaces", "w") as setting:
         setting.write("0")
-    for name in HIDDEN_PROC:
+    for name in hidden:
         if os.path.exists(f"/proc/{name}"):
             _bind("/dev/null", f"/proc/{name}", read_only=True)
     # Nothing in there is the box's to change: settings of the kernel, triggers of its pressure
@@ -333,7 +339,7 @@ def _init(control: _socket.socket, plan: dict[str, Any], sources: list[int]) -> 
     layers = {n: os.open(path, flags) for n, path in _LAYERS.items() if os.path.isdir(path)}
     _enter(root)
     box_server.set_limits(plan)
-    _give_up_privileges()
+    _give_up_privileges(plan["hidden"])
     server = box_server.Server(control, plan, oom_score, layers)
     control.send(b"ready")
     server.serve()
@@ -416,7 +422,7 @@ def main() -> None:
         plan = _read_plan(control)
         if plan["assembled"]:  # bubblewrap made the tree and put us in it
             if plan["restored"]:
-                _restore(plan, "", {})
+                _restore(plan, "", {"": ""})
             else:
                 box_server.populate("", plan)
             box_server.set_limits(plan)

@@ -39,8 +39,8 @@ class Programs:
     def changed(self) -> str:
         """The first program, library or link to one that was changed since; empty: none was.
 
-        Byte code that Python keeps of a module is removed, not reported: it is written by whoever
-        imports the module first.
+        Byte code that Python keeps of a module is removed, not reported: it is written by the
+        first process that imports the module.
         """
         if self._marked is None:
             return ""

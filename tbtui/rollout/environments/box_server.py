@@ -12,6 +12,10 @@ Imports only what `box_init` does, for the same reason.
 # ruff: noqa: PTH101, PTH103, PTH116, PTH120, PTH211
 from __future__ import annotations
 
+import sys
+
+assert sys.platform == "linux"
+
 import _socket
 import ctypes
 import errno

@@ -13,6 +13,10 @@ Imports only what `box_init` does, for the same reason.
 # ruff: noqa: PTH208, PTH211
 from __future__ import annotations
 
+import sys
+
+assert sys.platform == "linux"
+
 import errno
 import os
 import stat
@@ -246,14 +250,38 @@ def _processes() -> list[str]:
     return found
 
 
-def restore(spaces: dict[str, str], index: int, packs: dict[int, int]) -> None:
+def restore(stage: str, spaces: dict[str, str], index: int, packs: dict[int, int]) -> None:
     """Puts a snapshot into new, empty trees.
 
+    The index may be anybody's. So `stage` is this process's root meanwhile: whatever names and
+    links the index has, nothing outside of the box's own file system can be reached.
+
     Args:
-        spaces: top directory of each tree, by its name; a snapshot's others are left out.
+        stage: the directory that all trees lie in; empty: this process's root is the box's.
+        spaces: top directory of each tree in it, by its name; a snapshot's others are left out.
         index: its descriptor.
         packs: the descriptors of the packs that it points into, by number.
+
+    Raises:
+        ValueError, LookupError, OverflowError: the index is damaged, or names a place outside of
+            its tree.
+        OSError: it can't be restored.
     """
+    if not stage:
+        _restore(spaces, index, packs)
+        return
+    outside = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.chroot(stage)
+        os.chdir("/")
+        _restore(spaces, index, packs)
+    finally:
+        os.fchdir(outside)
+        os.chroot(".")
+        os.close(outside)
+
+
+def _restore(spaces: dict[str, str], index: int, packs: dict[int, int]) -> None:
     directories: list[tuple[str, int]] = []
     for entry in _read_index(index):
         space, kind, mode, uid, gid, mtime, _, _, size, pack, offset = entry.fields[:11]
@@ -261,7 +289,7 @@ def restore(spaces: dict[str, str], index: int, packs: dict[int, int]) -> None:
         if space not in spaces:
             continue
         top, target = spaces[space], _decoded(entry.fields[12])
-        path = f"{top}/{entry.name}" if entry.name else top
+        path = f"{top}/{_within(entry.name)}" if entry.name else top
         match kind:
             case "d":
                 os.makedirs(path, exist_ok=True)
@@ -269,7 +297,7 @@ def restore(spaces: dict[str, str], index: int, packs: dict[int, int]) -> None:
             case "l":
                 os.symlink(target, path)
             case "h":
-                os.link(f"{top}/{target}", path)
+                os.link(f"{top}/{_within(target)}", path, follow_symlinks=False)
                 continue
             case "w":
                 os.mknod(path, stat.S_IFCHR, 0)
@@ -280,11 +308,19 @@ def restore(spaces: dict[str, str], index: int, packs: dict[int, int]) -> None:
             os.chmod(path, int(mode))
             for pair in [] if entry.fields[13] == _NONE else entry.fields[13].split(","):
                 name, _, value = pair.partition("=")
-                os.setxattr(path, _decoded(name), bytes.fromhex(value))
+                if (attribute := _decoded(name)).startswith("user."):
+                    os.setxattr(path, attribute, bytes.fromhex(value), follow_symlinks=False)
         if kind == "f":
             os.utime(path, ns=(int(mtime), int(mtime)))
     for path, modified in reversed(directories):
         os.utime(path, ns=(modified, modified))
+
+
+def _within(name: str) -> str:
+    """A name below the top of a tree."""
+    if name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"it names a place outside of its box: {name!r}")
+    return name
 
 
 def _restore_file(path: str, pack: int, offset: int, size: int) -> None:

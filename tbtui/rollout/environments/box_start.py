@@ -26,11 +26,10 @@ import tbtui
 from tbtui.paths import open_plain
 from tbtui.rollout.environments.base import SandboxLostError, SandboxStartError
 from tbtui.rollout.environments.box import Box
-from tbtui.rollout.environments.box_init import HIDDEN_PROC
 from tbtui.rollout.environments.cgroups import find_cgroups, make_box_cgroup
 from tbtui.rollout.environments.channel import ControlChannel
 from tbtui.rollout.environments.ledger import Ledger
-from tbtui.rollout.environments.plan import BoxPlan
+from tbtui.rollout.environments.plan import HIDDEN_PROC, BoxPlan
 
 AS_ROOT = (
     "bubblewrap run by root: the sandbox's root is this machine's root, without its capabilities."
@@ -62,6 +61,8 @@ async def start_box(plan: BoxPlan, label: str, *, command: list[str] | None = No
     Raises:
         SandboxStartError: which step failed and why.
     """
+    if sys.platform != "linux":  # refused before
+        raise NotImplementedError
     number = os.getpid() + next(_numbers)
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", label)[-60:]
     name = f"{safe}-{os.getpid()}-{os.urandom(3).hex()}"
@@ -127,6 +128,8 @@ async def _set_up(
     plan: BoxPlan,
 ) -> None:
     """Hands `process` the plan and waits until process 1 of the box serves."""
+    if sys.platform != "linux":  # refused before
+        raise NotImplementedError
     with contextlib.ExitStack() as opened:
         plan_file = os.memfd_create("box-plan", os.MFD_CLOEXEC)
         opened.callback(os.close, plan_file)

@@ -9,6 +9,10 @@ box was kept from the CPU by others. Imports only what `box_init` does, for the 
 # ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
+import sys
+
+assert sys.platform == "linux"
+
 import errno
 import os
 import resource

@@ -11,7 +11,7 @@ import logging
 import posixpath
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from harbor.environments.definition import COMPOSE_FILE_NAME, DOCKERFILE_NAME
 from tbtui.dockerfile import (
     KNOWN,
     DockerfileError,
+    IgnoreRules,
     Instruction,
     expand,
     json_form,
@@ -28,6 +29,8 @@ from tbtui.dockerfile import (
     without_heredoc_marks,
     words,
 )
+from tbtui.invocation import to_type
+from tbtui.rollout.environments.archives import archive_format
 from tbtui.rollout.environments.base import ExecTimeoutError
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tree
@@ -38,6 +41,7 @@ from tbtui.rollout.environments.userland import (
     missing_packages,
     split_apt,
 )
+from tbtui.terminal import both_ends, one_line
 from tbtui.wheels.requests import image_python
 
 _OTHER = "use environment_type=docker for this task"
@@ -47,10 +51,21 @@ class UnbuildableError(SandboxBuildFailedError):
     """This environment can't be built here, however often it is tried."""
 
 
+# ONBUILD is for images that are built upon this one; Harbor puts its own command in CMD's place.
 _NO_EFFECT = frozenset(
-    ["LABEL", "EXPOSE", "CMD", "ENTRYPOINT", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK"]
+    ["LABEL", "EXPOSE", "CMD", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "ONBUILD"]
+)
+_SHELLS = frozenset(["sh", "bash", "dash", "ash", "zsh"])
+_STAGED = "/tmp/.add"
+# A box of an ordinary user has one account only.
+_UNPACK = (
+    'mkdir -p "$2" && { tar -x --numeric-owner -f "$1" -C "$2"'
+    ' || tar -x --no-same-owner -f "$1" -C "$2"; } && rm -f "$1"'
 )
 _QUOTED_OUTPUT = 2000
+_SLOW_SEC = 3.0
+_SHOWN = 80
+"""Characters of a step that is shown while it runs."""
 _URL = re.compile(r"(https?|ftp|git|ssh)://|git@")
 
 
@@ -62,6 +77,8 @@ class Image:
     environment: dict[str, str] = field(default_factory=dict)
     user: str = "root"
     shell: tuple[str, ...] = ("/bin/bash", "-c")
+    entrypoint: tuple[str, ...] = ()
+    """The program that a container starts with; empty: none but the shell of its command."""
 
     def at(self, workdir: str) -> Image:
         """The same with another working directory."""
@@ -99,6 +116,7 @@ async def build_image(
     base: Mapping[str, str],
     timeout_sec: float,
     log: logging.Logger,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Image:
     """Follows every step of `dockerfile` in `box`; its directory is the build context.
 
@@ -108,30 +126,37 @@ async def build_image(
         base: The environment variables that the base image's programs start with.
         timeout_sec: For all steps together.
         log: Gets a line for what is passed over.
+        tell: Called with the step under way where it takes longer than a few seconds.
 
     Raises:
         UnbuildableError: a step can't be honoured, or fails without a network.
         SandboxBuildFailedError: a step fails that another attempt may pass.
     """
     line, text = 0, ""
+    where = _within_task(dockerfile)
     try:
         instructions = _read(dockerfile)
         builder = _Builder(box, dockerfile.parent, base, log)
         async with asyncio.timeout(timeout_sec):
-            for instruction in instructions:
+            for number, instruction in enumerate(instructions, start=1):
                 line, text = instruction.line, instruction.text
-                await builder.follow(instruction)
+                under_way = f"step {number} of {len(instructions)}, {_short(text)}"
+                slow = asyncio.get_running_loop().call_later(_SLOW_SEC, tell, under_way)
+                try:
+                    await builder.follow(instruction)
+                finally:
+                    slow.cancel()
     except DockerfileError as error:
         kind = SandboxBuildFailedError if error.may_pass else UnbuildableError
-        raise kind(f"{dockerfile}:{error.line}: {error}") from error
+        raise kind(f"{where}:{error.line}: {error}") from error
     except (TimeoutError, ExecTimeoutError) as error:
-        message = f"{dockerfile}:{line}: not done within {timeout_sec} s: {text}"
+        message = f"{where}:{line}: not done within {timeout_sec} s: {text}"
         raise SandboxBuildFailedError(message) from error
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SandboxBuildFailedError(f"{dockerfile}:{line}: {text}: {reason}") from error
+        raise SandboxBuildFailedError(f"{where}:{line}: {text}: {reason}") from error
     except UnicodeDecodeError as error:
-        raise UnbuildableError(f"{dockerfile}: not UTF-8 text") from error
+        raise UnbuildableError(f"{where}: not UTF-8 text") from error
     return builder.image
 
 
@@ -141,14 +166,20 @@ def base_python(dockerfile: Path) -> BasePython:
     Raises:
         SandboxBuildFailedError: it can't be read.
     """
+    where = _within_task(dockerfile)
     try:
         return BasePython(*image_python(_read(dockerfile)))
     except DockerfileError as error:
-        raise SandboxBuildFailedError(f"{dockerfile}:{error.line}: {error}") from error
+        raise SandboxBuildFailedError(f"{where}:{error.line}: {error}") from error
     except OSError as error:
-        raise SandboxBuildFailedError(f"{dockerfile}: {error.strerror or error}") from error
+        raise SandboxBuildFailedError(f"{where}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise SandboxBuildFailedError(f"{dockerfile}: not UTF-8 text") from error
+        raise SandboxBuildFailedError(f"{where}: not UTF-8 text") from error
+
+
+def _within_task(dockerfile: Path) -> str:
+    """Its name in a message about its task: a long path would leave no room for the reason."""
+    return f"{dockerfile.parent.name}/{dockerfile.name}"
 
 
 def _read(dockerfile: Path) -> list[Instruction]:
@@ -163,6 +194,7 @@ class _Builder:
         self._box = box
         self._base = base
         self._context = context.resolve()
+        self._ignored = IgnoreRules.read(self._context)
         self._log = log
         self._arguments: dict[str, str] = {}
         self._based = False
@@ -193,6 +225,8 @@ class _Builder:
                 self.image = self.image.at(path)
             case "USER":
                 self.image = replace(self.image, user=expand(step.arguments, variables))
+            case "ENTRYPOINT":
+                self._entrypoint(step)
             case "SHELL":
                 shell = json_form(step.arguments)
                 if not shell:
@@ -223,6 +257,15 @@ class _Builder:
         added = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         self.image = replace(self.image, environment={**self.image.environment, **added})
 
+    def _entrypoint(self, step: Instruction) -> None:
+        argv = json_form(step.arguments)
+        if argv is None:
+            argv = [*self.image.shell, step.arguments]
+        # A shell alone has nothing to do before the command.
+        elif argv and posixpath.basename(argv[0]) in _SHELLS and len(argv) == 1:
+            argv = []
+        self.image = replace(self.image, entrypoint=tuple(argv))
+
     def _path(self, path: str) -> str:
         return posixpath.normpath(posixpath.join(self.image.workdir, path))
 
@@ -250,17 +293,46 @@ class _Builder:
             await self._put_text(body, f"{target}/{heredoc.name}" if into else target)
         found = [path for source in sources for path in self._sources(step, source)]
         into = into or len(found) > 1 or await self._is_directory(target)
+        unpacks = step.keyword == "ADD" and flags.get("unpack") != "false"
         for path in found:
             if path.is_dir():
-                await upload_tree(self._box, path, target, ownership)
+                await upload_tree(self._box, path, target, ownership, self._left_out)
+            elif unpacks and archive_format(path) is not None:
+                await self._unpack(step, path, target, ownership)
             else:
                 name = f"{target.rstrip('/')}/{path.name}" if into else target
                 await upload_file(self._box, path, name, ownership)
 
+    async def _unpack(
+        self, step: Instruction, archive: Path, target: str, ownership: Ownership
+    ) -> None:
+        """Unpacks a tar archive, compressed or not, below the directory `target`."""
+        await upload_file(self._box, archive, f"{_STAGED}.tar")
+        if ownership == Ownership():
+            script, arguments = _UNPACK, [f"{_STAGED}.tar", target]
+        else:
+            script = (
+                f'{_UNPACK} && chown -R "$3" "$2" && chmod -R "$4" "$2" && mkdir -p "$5"'
+                ' && cp -a "$2/." "$5" && rm -rf "$2"'
+            )
+            mode = f"{ownership.mode:o}" if ownership.mode is not None else "+r"
+            owner = ownership.owner or "0:0"
+            arguments = [f"{_STAGED}.tar", _STAGED, owner, mode, target]
+        result = await self._box.run(
+            ["/bin/sh", "-c", script, "sh", *arguments], environment=self._base, cwd="/"
+        )
+        if result.exit_code:
+            said = result.stderr.strip()[-_QUOTED_OUTPUT:]
+            raise DockerfileError(step.line, f"{archive.name} can't be unpacked: {said}")
+
+    def _left_out(self, path: Path) -> bool:
+        return self._ignored.leaves_out(path.relative_to(self._context).as_posix())
+
     async def _require_uv(self, step: Instruction) -> None:
         """`COPY --from` of uv's own image, which holds nothing but uv and uvx."""
         if await self._box.mode_of(OWN_UV) is None:
-            message = f"{step.text}: uv is not in this box: `tbtui tasks prefetch DIR` brings it"
+            remedy = to_type("tasks", "prefetch", self._context.parent)
+            message = f"{step.text}: uv is not in this box: `{remedy}` brings it"
             raise DockerfileError(step.line, f"{message}, or {_OTHER}")
         self._log.info("%s: the box has its own uv", step.text)
 
@@ -268,12 +340,11 @@ class _Builder:
         if _URL.match(source):
             message = f"{step.keyword} of a URL needs the network: put {source} into environment/"
             raise DockerfileError(step.line, message)
-        if step.keyword == "ADD" and re.search(r"\.(tar|tgz|tar\.\w+)$", source):
-            message = f"ADD would unpack {source}: use COPY and RUN tar"
-            raise DockerfileError(step.line, message)
         relative = posixpath.normpath(source.lstrip("/") or ".")
         if re.search(r"[*?\[]", relative):
-            found = sorted(self._context.glob(relative))
+            found = [
+                path for path in sorted(self._context.glob(relative)) if not self._left_out(path)
+            ]
         else:
             found = [self._context / relative]
         for path in found:
@@ -282,6 +353,9 @@ class _Builder:
                 raise DockerfileError(step.line, f"{source!r} lies outside environment/")
         if not found or not all(path.exists() for path in found):
             raise DockerfileError(step.line, f"{source!r} is not in environment/")
+        # A directory that is left out may hold what is taken back.
+        if any(path.is_file() and self._left_out(path) for path in found):
+            raise DockerfileError(step.line, f"{source!r} is left out by .dockerignore")
         return [path.resolve() if path.is_dir() else path for path in found]
 
     async def _is_directory(self, path: str) -> bool:
@@ -314,8 +388,9 @@ class _Builder:
             if self._box.network:
                 pass  # what is missing is not the network
             elif "pip install" in command or re.search(r"\buvx?\b", command):
+                fetch = to_type("tasks", "prefetch", self._context.parent)
                 message += (
-                    "\n(without a network only what `tbtui tasks prefetch DIR` has fetched"
+                    f"\n(without a network only what `{fetch}` has fetched"
                     f" can be installed; or {_OTHER})"
                 )
             elif "apt" in command or "curl" in command:
@@ -347,6 +422,10 @@ class _Builder:
         # `RUN python3 <<EOF`: the shell reads the document itself.
         bodies = "".join(f"{doc.body}{doc.name}\n" for doc in step.heredocs)
         return f"{command}\n{bodies}"
+
+
+def _short(text: str) -> str:
+    return both_ends(one_line(text), _SHOWN)
 
 
 def _octal(step: Instruction, text: str) -> int:

@@ -174,11 +174,11 @@ def _settings(kind: CgroupKind, controller: str, limits: BoxLimits) -> list[tupl
             return _cpu_quota(v2, limits.cpus)
 
 
-def _cpu_quota(v2: bool, cpus: int | None) -> list[tuple[str, str]]:
+def _cpu_quota(v2: bool, cpus: float | None) -> list[tuple[str, str]]:
     if cpus is None:
         return []
     period = 100_000
-    quota = str(cpus * period)
+    quota = str(round(cpus * period))
     if v2:
         return [("cpu.max", f"{quota} {period}")]
     return [("cpu.cfs_period_us", str(period)), ("cpu.cfs_quota_us", quota)]

@@ -20,7 +20,7 @@ MAX_REQUEST = 200 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BoxAnswer:
     """`status` is 0, an errno, or a command's exit code; `descriptor` a file passed along."""
 
     status: int
@@ -39,7 +39,7 @@ class ControlChannel:
         self._socket = end
         self._socket.setblocking(False)
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._pending: dict[int, asyncio.Future[BoxAnswer]] = {}
         self._last_number = 0
         self._send_lock = asyncio.Lock()
         self._lost: str | None = None
@@ -65,7 +65,7 @@ class ControlChannel:
 
     async def submit(
         self, operation: str, *arguments: Any, descriptors: list[int] | None = None
-    ) -> tuple[int, asyncio.Future[Answer]]:
+    ) -> tuple[int, asyncio.Future[BoxAnswer]]:
         """Sends a request; its number, and the future of its answer.
 
         Raises:
@@ -79,7 +79,7 @@ class ControlChannel:
         data = marshal.dumps((operation, number, *arguments))
         if len(data) > MAX_REQUEST:
             raise SandboxError(f"{operation}: request of {len(data)} bytes is too long")
-        answer: asyncio.Future[Answer] = self._loop.create_future()
+        answer: asyncio.Future[BoxAnswer] = self._loop.create_future()
         self._pending[number] = answer
         try:
             await self._send(data, descriptors or [])
@@ -90,7 +90,7 @@ class ControlChannel:
 
     async def request(
         self, operation: str, *arguments: Any, descriptors: list[int] | None = None
-    ) -> Answer:
+    ) -> BoxAnswer:
         """Sends a request and waits for its answer.
 
         Raises:
@@ -168,7 +168,7 @@ class ControlChannel:
             for descriptor in passed:
                 os.close(descriptor)
             return
-        future.set_result(Answer(int(status), detail, passed[0] if passed else None))
+        future.set_result(BoxAnswer(int(status), detail, passed[0] if passed else None))
 
     def _fail(self, reason: str) -> None:
         self._lost = self._lost or reason

@@ -271,8 +271,8 @@ def _default(kwargs: dict[str, Any], host: HostProbe) -> EnvironmentChoice:
 def _sandbox(kwargs: dict[str, Any], host: HostProbe) -> EnvironmentChoice:
     if host.platform != "linux":
         raise EnvironmentUnavailable(
-            f"the sandbox needs Linux, this is {host.platform}: install and start Docker or "
-            "Podman, and give environment_type=docker (or podman)"
+            f"the sandbox needs Linux, this is {host.platform}: give environment_type=docker or"
+            " podman, which has to run here, or a service (modal, daytona, e2b, ...)"
         )
     usable = host.namespaces == "usable"
     if not usable and host.bubblewrap != "works":
@@ -315,7 +315,8 @@ def _docker_problem(host: HostProbe) -> str:
 
 def _engine_problem(engine: str, state: ToolState, host: HostProbe) -> str:
     if state == "missing":
-        return f"{engine} is not installed: install it, or leave environment_type unset"
+        instead = "leave environment_type unset" if host.platform == "linux" else "take another"
+        return f"{engine} is not installed: install it, or {instead}"
     start = {
         ("docker", "linux"): "sudo systemctl start docker (and be in the group docker)",
         ("docker", "darwin"): "start Docker Desktop",

@@ -36,6 +36,7 @@ from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import EnvironmentPaths, TrialPaths
 
 from tbtui.rollout.environments.base import (
+    PANE_LOG,
     SandboxError,
     SandboxLostError,
     SandboxStartError,
@@ -68,12 +69,12 @@ from tbtui.rollout.environments.snapshots import (
     Snapshot,
     SnapshotStore,
     StoredSnapshot,
-    Terminal,
+    TerminalSnapshot,
 )
 from tbtui.rollout.environments.transfer import make_directory
 
 DEFAULT_STORAGE_MB = 10_240
-_PANE = EnvironmentPaths.agent_dir / "terminus_2.pane"
+_PANE = EnvironmentPaths.agent_dir / PANE_LOG
 _CATCH_UP_SEC = 2.0
 _PREPARE = """\
 [ $# = 0 ] || { mkdir -p "$@" && chmod 777 "$@"; } || exit
@@ -90,8 +91,8 @@ class ContainedEnvironment(HarborDocker):
         memory_mb: Memory of a container whose task says none, in MiB.
         storage_mb: What a container whose task says none may write, in MiB. Held by the engine
             where its storage driver can (btrfs, zfs, overlay2 on xfs with project quotas);
-            elsewhere no file may be longer, and a container that has written more in all is killed
-            within seconds.
+            elsewhere no file may be longer. A trial of which a container, or all volumes together,
+            hold more is ended within seconds.
         trust_compose: A task's compose file may reach the host (privileged, its directories, ...).
         default_network: What a task gets whose task.toml says nothing about the network.
         agent_key: Names an agent with all that its program depends on. Where the engine has the
@@ -133,6 +134,7 @@ class ContainedEnvironment(HarborDocker):
         logs = [m for m in self._mounts if _is_log(m["target"])]
         self._log_directories = [str(mount["target"]) for mount in logs]
         self._mounts = [mount for mount in self._mounts if not _is_log(mount["target"])]
+        self._host_mounts = self._mounts  # Harbor 0.26 and later: those of them that are bound
 
     @property
     @override
@@ -523,7 +525,7 @@ class ContainedEnvironment(HarborDocker):
         self._restored = stored
 
     async def save_state(
-        self, store: SnapshotStore, draft: Snapshot, terminal: Terminal
+        self, store: SnapshotStore, draft: Snapshot, terminal: TerminalSnapshot
     ) -> Snapshot:
         """Commit the container as the snapshot of `draft.turn`.
 
@@ -547,6 +549,11 @@ class ContainedEnvironment(HarborDocker):
             SandboxError: something still runs that did not before.
         """
         await self.running.end_processes()
+
+    async def damage(self) -> str:
+        """How the container's own programs have ended it, or filled its disk. Raises SandboxError:
+        the engine can't say."""
+        return await self.running.damage()
 
     async def freeze(self) -> None:
         """Stops every process of the trial until `thaw`; `exec` waits meanwhile."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,6 +19,12 @@ _READ = 1 << 16
 # or a task's compose file could put any of it into a container with `${NAME}`.
 _CLIENT_VARIABLES = ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR")
 _CLIENT_PREFIXES = ("DOCKER_", "BUILDKIT_", "BUILDX_", "COMPOSE_", "CONTAINER_", "XDG_", "PODMAN_")
+# What is left of it where nothing but a task's files is read, and the engine not asked: no key, no
+# password of a registry or a proxy, which a task's compose file could name.
+_PATHS = (
+    *("PATH", "HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
+    *("DOCKER_CONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "PODMAN_COMPOSE_PROVIDER"),
+)
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 # What else turns a client, or a program that it starts, to something of the task's.
 _TURNING = ("LD_", "GLIBC_", "GODEBUG", "SSL_", "SSH_", "GIT_", "PYTHON", "BASH_")
@@ -56,10 +63,16 @@ def affects_clients(name: str) -> bool:
     return _is_clients_own(name) or name.startswith(_TURNING)
 
 
-def beside_clients_own(variables: Mapping[str, str]) -> dict[str, str]:
-    """A client's environment with a task's variables in it, but none that clients act on."""
+def beside_clients_own(variables: Mapping[str, str], *, resolving: bool = False) -> dict[str, str]:
+    """A client's environment with a task's variables in it, but none that clients act on.
+
+    Args:
+        resolving: For a client that puts variables into a task's files, and no more: none that may
+            be a secret of the host.
+    """
     harmless = {n: value for n, value in variables.items() if not affects_clients(n)}
-    return {**harmless, **client_environment(os.environ)}
+    own = client_environment(os.environ)
+    return {**harmless, **{n: own[n] for n in own if not resolving or n in _PATHS}}
 
 
 async def run_cli(
@@ -84,17 +97,25 @@ async def run_cli(
             run there.
         SandboxStartError: there is no such program.
     """
-    try:
-        process = await asyncio.create_subprocess_exec(
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
             *argv,
             env=dict(env) if env is not None else client_environment(os.environ),
             cwd=cwd,
             stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            process_group=0,  # Compose is a child of the client's: both end together
         )
+    )
+    try:
+        process = await asyncio.shield(starting)
     except FileNotFoundError as error:
         raise SandboxStartError(f"{argv[0]} is not installed") from error
+    except asyncio.CancelledError:
+        # It may run already, and have started others: asyncio would end it alone.
+        await _end(await starting)
+        raise
     out, err = BoundedOutput(), BoundedOutput()
     assert process.stdout is not None and process.stderr is not None
     try:
@@ -107,11 +128,16 @@ async def run_cli(
     except TimeoutError as error:
         raise ExecTimeoutError(f"timed out after {timeout_sec:g} seconds") from error
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await asyncio.shield(process.wait())
+        await _end(process)
     return CliResult(process.returncode or 0, out.text(), err.text())
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill it, unless it has ended, with what it has started."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.shield(process.wait())
 
 
 async def _collect(

@@ -73,6 +73,9 @@ class Project:
     gpus: int = 0
     hostname: str = ""
     """Name of `main` in its own eyes; empty: the engine gives it one."""
+    shared: Mapping[str, str] | None = None
+    """Volumes in the place of directories of the host; all others that the task's containers mount
+    are for reading only. None: they mount, and write to, what they ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +118,9 @@ def project_file(project: Project, document: Mapping[str, Any]) -> ProjectFile:
     networks = _networks(project, services, document.get("networks") or {})
     if networks:
         whole["networks"] = networks
-    if "volumes" in document:
-        whole["volumes"] = {name: _own(each) for name, each in document["volumes"].items()}
+    volumes = (document.get("volumes") or {}) | dict.fromkeys((project.shared or {}).values())
+    if volumes:
+        whole["volumes"] = {name: _own(each) for name, each in volumes.items()}
     return ProjectFile(whole, tuple(lowered))
 
 
@@ -152,8 +156,16 @@ def _service(project: Project, name: str, stated: Service, lowered: list[str]) -
             network: {**(given or {}), "aliases": [*((given or {}).get("aliases") or ()), known_as]}
             for network, given in (stated.get("networks") or {"default": None}).items()
         }
-    if service.get("build"):
+    # A variable without a value was not set; the engine's client would look for it once more, and
+    # it has more variables than the task's.
+    if environment := stated.get("environment"):
+        service["environment"] = _set_only(environment)
+    if build := stated.get("build"):
+        if args := build.get("args"):
+            service["build"] = {**build, "args": _set_only(args)}
         service["pull_policy"] = "never"  # it is here by now
+    if volumes := stated.get("volumes"):
+        service["volumes"] = [_mount(project, name, each, lowered) for each in volumes]
     deploy = stated.get("deploy") or {}
     kept = {key: deploy[key] for key in ("mode", "replicas") if key in deploy}
     if devices := ((deploy.get("resources") or {}).get("reservations") or {}).get("devices"):
@@ -168,6 +180,26 @@ def _service(project: Project, name: str, stated: Service, lowered: list[str]) -
         # What PID 1's output pipe is given lies on the host's disk.
         "logging": {"driver": "json-file", "options": {"max-size": _LOG_BYTES, "max-file": "1"}},
     }
+
+
+def _mount(
+    project: Project, name: str, volume: Mapping[str, Any], lowered: list[str]
+) -> Mapping[str, Any]:
+    """Without the right to change the task's own files, which other trials start from: one of
+    them may become a link to anywhere on the host."""
+    source = str(volume.get("source"))
+    if volume.get("type") != "bind" or project.shared is None:
+        return volume
+    if source in project.shared:
+        target = volume.get("target")
+        return {"type": "volume", "source": project.shared[source], "target": target}
+    if not volume.get("read_only"):
+        lowered.append(f"{name}: {volume.get('target')} is mounted for reading only")
+    return {**volume, "read_only": True}
+
+
+def _set_only(variables: Any) -> dict[str, Any]:
+    return {name: value for name, value in _table(variables).items() if value is not None}
 
 
 def _limits(
@@ -247,8 +279,8 @@ def _figure(number: float) -> str:
 def _complete_main(project: Project, main: dict[str, Any], stated: Service) -> None:
     if project.build_context is None:
         main.pop("build", None)
-    main["environment"] = {**_table(stated.get("environment")), **literal(project.environment)}
-    main["volumes"] = [*(stated.get("volumes") or ()), *literal(list(project.volumes))]
+    main["environment"] = {**main.get("environment", {}), **literal(project.environment)}
+    main["volumes"] = [*main.get("volumes", ()), *literal(list(project.volumes))]
     main["pull_policy"] = "never"  # it is here by now
     if project.hostname and project.network != "sidecar":  # there it is the sidecar's
         main["hostname"] = project.hostname
@@ -268,10 +300,16 @@ def _table(environment: Any) -> dict[str, Any]:
 
 def _renamed_images(project: Project, stated: Mapping[str, Service]) -> dict[str, str]:
     """Else a task could put its own image in the place of one that others start from."""
+    # An image that is built of the task's directory has its content's name, one that isn't has
+    # somebody else's.
+    own = project.image if project.build_context is not None else None
+    makers = {n: each for n, each in stated.items() if each.get("build")}
+    if own is None:
+        makers.pop(MAIN, None)
     built = {
         str(service["image"]): f"{project.name}-{name}"
-        for name, service in stated.items()
-        if service.get("build") and service.get("image") not in (None, project.image)
+        for name, service in makers.items()
+        if service.get("image") not in (None, own)
     }
     images = {name: service.get("image") for name, service in stated.items()}
     return {name: built[image] for name, image in images.items() if image in built}

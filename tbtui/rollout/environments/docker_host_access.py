@@ -7,19 +7,20 @@ on one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tbtui.rollout.environments.docker_cli import affects_clients
 from tbtui.terminal import one_line
 
 _TOP = frozenset(["name", "version", "services", "networks", "volumes", "secrets", "configs"])
 # Whatever these say concerns the container itself, or other containers of its project.
 _SERVICE = frozenset(
     [
-        *("attach", "build", "cap_drop", "command", "configs", "container_name", "depends_on"),
+        *("attach", "cap_drop", "command", "configs", "container_name", "depends_on"),
         *("cpu_count", "cpu_percent", "cpu_period", "cpu_quota", "cpu_shares", "cpus", "cpuset"),
         *("dns", "dns_opt", "dns_search", "domainname", "entrypoint", "environment", "expose"),
         *("extra_hosts", "group_add", "healthcheck", "hostname", "image", "init", "labels"),
@@ -27,7 +28,7 @@ _SERVICE = frozenset(
         *("memswap_limit", "networks", "pids_limit", "platform", "ports", "profiles"),
         *("pull_policy", "read_only", "restart", "scale", "secrets", "shm_size", "stdin_open"),
         *("stop_grace_period", "stop_signal", "storage_opt", "sysctls", "tmpfs", "tty"),
-        *("ulimits", "user", "working_dir"),
+        *("user", "working_dir"),
     ]
 )
 _BUILD = frozenset(
@@ -49,6 +50,14 @@ _CAPABILITIES = frozenset(
         *("IPC_LOCK", "SYS_PTRACE"),
     ]
 )
+# Not `rtprio` and `nice`: what goes before the host's own programs has more than its share of CPUs.
+_ULIMITS = frozenset(
+    [
+        *("as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nofile", "nproc"),
+        *("rss", "sigpending", "stack"),
+    ]
+)
+_MOST_CONTAINERS = 32
 _NAMESPACES: Mapping[str, frozenset[str]] = {
     "cgroup": frozenset(["private"]),
     "ipc": frozenset(["none", "private", "shareable"]),
@@ -60,17 +69,24 @@ _NAMESPACES: Mapping[str, frozenset[str]] = {
 _Inside = Callable[[str], bool]
 
 
-def host_access(document: Mapping[str, Any], places: Sequence[Path]) -> list[str]:
+def host_access(
+    document: Mapping[str, Any], places: Sequence[Path], writable: Collection[str] = ()
+) -> list[str]:
     """What a resolved compose file asks of the host; empty: nothing.
 
     Args:
         document: As `compose config` prints it: all paths absolute, short forms written out.
-        places: Directories that may be mounted, read and built from.
+        places: Directories that may be mounted (for reading), read and built from.
+        writable: Other directories that may be mounted, but nothing below them: what a container
+            puts there may be a link by the time that another is started.
     """
     inside = _insider(places)
     found = [key for key in document if key not in _TOP and not key.startswith("x-")]
     for name, service in _table(document, "services"):
-        found += [f"{name}: {what}" for what in _of_service(service, inside)]
+        found += [f"{name}: {what}" for what in _of_service(service, inside, writable)]
+    # Each has a container's memory and processes to itself.
+    if (count := sum(_count(each) for _, each in _table(document, "services"))) > _MOST_CONTAINERS:
+        found.append(f"{count} containers, more than {_MOST_CONTAINERS}")
     for name, network in _table(document, "networks"):
         found += [f"network {name}: {what}" for what in _of_network(network)]
     for name, volume in _table(document, "volumes"):
@@ -81,8 +97,8 @@ def host_access(document: Mapping[str, Any], places: Sequence[Path]) -> list[str
     return found
 
 
-def client_reads(path: Path, place: Path) -> list[str]:
-    """What files outside of `place` a task's compose file has the client itself read.
+def client_reads(text: str, place: Path) -> list[str]:
+    """What files outside of `place` the text of a task's compose file has the client itself read.
 
     `compose config` does not show them: what they hold is in the resolved file already.
 
@@ -92,7 +108,7 @@ def client_reads(path: Path, place: Path) -> list[str]:
     inside = _insider([place])
     found = [] if inside(str(place / ".env")) else [".env is a link out of the task"]
     try:
-        documents = list(yaml.compose_all(path.read_text(encoding="utf-8"), yaml.SafeLoader))
+        documents = list(yaml.compose_all(text, yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise ValueError(one_line(str(error))) from error
     for key, value in _pairs(documents):
@@ -124,15 +140,22 @@ def _table(document: Mapping[str, Any], key: str) -> list[tuple[str, Mapping[str
     return [(name, given or {}) for name, given in (document.get(key) or {}).items()]
 
 
-def _of_service(service: Mapping[str, Any], inside: _Inside) -> Iterator[str]:
+def _count(service: Mapping[str, Any]) -> int:
+    replicas = (service.get("deploy") or {}).get("replicas")
+    return int(replicas or service.get("scale") or 1)
+
+
+def _of_service(
+    service: Mapping[str, Any], inside: _Inside, writable: Collection[str]
+) -> Iterator[str]:
     for key, value in service.items():
-        if not value or key in _SERVICE - {"build"} or key.startswith("x-"):
+        if not value or key in _SERVICE or key.startswith("x-"):
             continue
         match key:
             case "build":
                 yield from _of_build(value, inside)
             case "volumes":
-                yield from _of_mounts(value, inside)
+                yield from _of_mounts(value, inside, writable)
             case "deploy":
                 if _reserves_devices(value):
                     yield "deploy: devices"
@@ -142,6 +165,8 @@ def _of_service(service: Mapping[str, Any], inside: _Inside) -> Iterator[str]:
             case "security_opt":
                 harmless = ("no-new-privileges", "no-new-privileges:true")
                 yield from (f"security_opt: {each}" for each in value if each not in harmless)
+            case "ulimits":
+                yield from (f"ulimits: {name}" for name in value if name not in _ULIMITS)
             case "volumes_from":
                 others = (str(each) for each in value if str(each).startswith("container:"))
                 yield from (f"volumes_from: {each}" for each in others)
@@ -157,14 +182,16 @@ def _reserves_devices(deploy: Mapping[str, Any]) -> bool:
     return bool(reserved.get("devices") or reserved.get("generic_resources"))
 
 
-def _of_mounts(volumes: Sequence[Mapping[str, Any]], inside: _Inside) -> Iterator[str]:
+def _of_mounts(
+    volumes: Sequence[Mapping[str, Any]], inside: _Inside, writable: Collection[str]
+) -> Iterator[str]:
     for volume in volumes:
         match volume.get("type"):
             case "volume" | "tmpfs":
                 pass  # a volume is declared at the top
             case "bind":
                 source = str(volume.get("source") or "/")
-                if not inside(source):
+                if source not in writable and not inside(source):
                     yield f"mounts {source}"
             case other:
                 yield f"mounts a {other}"
@@ -217,8 +244,11 @@ def _of_volume(volume: Mapping[str, Any]) -> Iterator[str]:
 def _of_secret(given: Mapping[str, Any], inside: _Inside) -> Iterator[str]:
     for key, value in given.items():
         match key:
-            case "name" | "content" | "environment" | "labels":
+            case "name" | "content" | "labels":
                 pass
+            case "environment":
+                if affects_clients(str(value)):
+                    yield f"the host's {value}"
             case "file":
                 if not inside(str(value)):
                     yield f"reads {value}"

@@ -7,7 +7,8 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from tbtui.rollout.environments.docker_cli import (
     run_cli,
 )
 from tbtui.rollout.environments.docker_compose import MAIN
+from tbtui.rollout.environments.docker_end import EndWatch
 from tbtui.rollout.environments.docker_files import Source
 from tbtui.rollout.environments.leftovers import ComposeProject
 
@@ -48,6 +50,10 @@ _LOOK_SEC = 1.0
 _REMOTE_SEC = 30.0
 _NOTICED_BYTES = 256 << 20
 _END_ROUNDS = 5
+_SIZES = '{{.SizeRw}}{{range .Mounts}}{{if eq .Type "volume"}} {{.Name}}{{end}}{{end}}'
+_ANONYMOUS = re.compile(r"[0-9a-f]{64}")
+_VOLUME_ROW = 3  # its name, how many use it, its size
+_PRINTED = re.compile(r"([\d.]+)([kKMGTP]?)B")
 _PROCESSES = """\
 for process in /proc/[0-9]*; do [ "${process#/proc/}" = $$ ] || echo "${process#/proc/}"; done
 """
@@ -81,7 +87,8 @@ class RunningProject:
     """What the task asks for and did not get, or got without asking; one line each."""
     lost: str | None = field(default=None, init=False)
     """Why we ended it ourselves."""
-    _watch: asyncio.Task[None] | None = field(default=None, init=False)
+    _end: EndWatch | None = field(default=None, init=False)
+    _watching: list[asyncio.Task[None]] = field(default_factory=list, init=False)
     _spared: tuple[str, ...] = field(default=(), init=False)
     _spared_on_host: frozenset[int] = field(default=frozenset(), init=False)
     """What runs in the container before the agent does, by the container's numbers and by the
@@ -102,9 +109,18 @@ class RunningProject:
         stdin: bytes | None = None,
         timeout_sec: float | None = None,
         on_chunk: OnChunk | None = None,
+        resolving: bool = False,
     ) -> CliResult:
-        """Runs the compose client on the project."""
+        """Runs the compose client on the project.
+
+        Args:
+            resolving: Variables are put into the files, those of the task's `.env` too.
+        """
         argv = [*self.runtime.compose, "--project-name", self.name]
+        if not resolving:
+            # Compose makes all of `.env` its own environment, and that of the programs it starts:
+            # credential helpers, builders.
+            argv += ["--env-file", os.devnull]
         if self.runtime.supports_compose_project_directory:
             argv += ["--project-directory", str(self.directory)]
         for path in self.files:
@@ -112,7 +128,7 @@ class RunningProject:
         argv += command
         return await run_cli(
             argv,
-            env=beside_clients_own(self.variables),
+            env=beside_clients_own(self.variables, resolving=resolving),
             cwd=str(self.directory) if self.directory.is_dir() else None,
             stdin=stdin,
             timeout_sec=timeout_sec,
@@ -191,6 +207,8 @@ class RunningProject:
             OSError: the port is taken there.
             SandboxError: its network can't be entered from here.
         """
+        if sys.platform != "linux":
+            raise SandboxError("containers run in a virtual machine here")
         pid = await self.ask("inspect", "--format", "{{.State.Pid}}", self.container)
         try:
             return await _in_new_thread(lambda: _listen_in(f"/proc/{pid.strip()}/ns/net", port))
@@ -324,14 +342,31 @@ class RunningProject:
             raise SandboxError(f"{self.engine[0]} {args[0]}: {result.complaint}")
         return result.stdout
 
-    def watch_disk(self, root: str, limit_bytes: int) -> None:
-        """Starts to watch what the container writes."""
-        watch = DiskWatch(self.engine, self.container, root, limit_bytes, self._too_much)
-        self._watch = asyncio.create_task(watch.run(), name=f"{self.name} disk")
+    def watch(self, root: str, limit_bytes: int) -> None:
+        """Starts to watch what the containers write, and who ends the one of the agent."""
+        disk = DiskWatch(self.engine, self.name, root, limit_bytes, self._too_much)
+        self._end = EndWatch(self.engine, self.container)
+        for name, work in (("disk", disk.run()), ("end", self._end.run())):
+            self._watching.append(asyncio.create_task(work, name=f"{self.name} {name}"))
+
+    async def damage(self) -> str:
+        """How the container's own programs have kept more from running in it, after "has"; empty:
+        they have not, or that can't be known.
+
+        Raises:
+            SandboxError: the engine can't say.
+        """
+        if self.lost is not None:
+            return f"used up its disk ({self.lost})"
+        running = await self.ask("inspect", "--format", "{{.State.Running}}", self.container)
+        if running.strip() == "true" or self._end is None:
+            return ""
+        return await self._end.own_end()
 
     async def _too_much(self, size: int) -> None:
         self.lost = f"killed: it had written {size >> 20} MiB, more than its storage limit"
         await self.ask("kill", self.container)
+        await self._all("kill", "running")
 
     async def end(self, *, keep: bool) -> None:
         """Kills and removes everything; or stops it, for a person to look at.
@@ -339,9 +374,9 @@ class RunningProject:
         Raises:
             SandboxError: the engine did not do it; a later start will try again.
         """
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         if keep:
             await self.ask("kill", self.container)
             self.record.keep()
@@ -351,22 +386,22 @@ class RunningProject:
 
 @dataclass(frozen=True, slots=True)
 class DiskWatch:
-    """Ends a container that writes more than its share, where the engine can't hold it back itself.
+    """Ends a trial's containers when one of them, or all their volumes, hold more than their share.
 
     Measuring a container's files takes the engine a walk over them, so it is asked only when the
     disk has lost space; a disk that can't be seen from here is measured at longer intervals.
     """
 
     engine: Sequence[str]
-    container: str
+    project: str
     root: str
     """The engine's directory."""
     limit_bytes: int
     end: Callable[[int], Awaitable[None]]
-    """Awaited once with the container's size when that is above the limit."""
+    """Awaited once with the size of what is above the limit."""
 
     async def run(self) -> None:
-        """Until the container is gone or has been ended."""
+        """Until the containers are gone or have been ended."""
         free = _free(self.root)
         while True:
             await asyncio.sleep(_LOOK_SEC if free is not None else _REMOTE_SEC)
@@ -384,10 +419,36 @@ class DiskWatch:
                 return
 
     async def _size(self) -> int | None:
-        """Bytes the container has written; None: it is gone."""
-        argv = [*self.engine, "inspect", "--type", "container", "--size"]
-        result = await run_cli([*argv, "--format", "{{.SizeRw}}", self.container])
-        return int(result.stdout) if result.exit_code == 0 else None
+        """Bytes in the largest of the containers, or in all their volumes together if that is
+        more; None: they are gone."""
+        label = f"label=com.docker.compose.project={self.project}"
+        listed = await run_cli([*self.engine, "ps", "-aq", "--filter", label])
+        argv = [*self.engine, "inspect", "--type", "container", "--size", "--format", _SIZES]
+        containers = listed.stdout.split()
+        result = await run_cli([*argv, *containers])
+        if not containers or result.exit_code != 0:
+            return None
+        rows = [line.split() for line in result.stdout.splitlines() if line]
+        own = {name for row in rows for name in row[1:] if self._is_own(name)}
+        return max(*(int(row[0]) for row in rows), await self._in_volumes(own), 0)
+
+    def _is_own(self, volume: str) -> bool:
+        """Not one that was there before; only a task that is trusted mounts those."""
+        return volume.startswith(f"{self.project}_") or _ANONYMOUS.fullmatch(volume) is not None
+
+    async def _in_volumes(self, names: Collection[str]) -> int:
+        """By the engine's own account: its directories are root's, and may be another machine's."""
+        if not names:
+            return 0
+        rows = (await run_cli([*self.engine, "system", "df", "-v"])).stdout.splitlines()
+        sizes = [row for row in map(str.split, rows) if len(row) == _VOLUME_ROW and row[0] in names]
+        return sum(_size_of(row[-1]) for row in sizes)
+
+
+def _size_of(text: str) -> int:
+    """Bytes, as an engine prints them: `20.97MB`; 0 where it has not measured them."""
+    found = _PRINTED.fullmatch(text)
+    return int(float(found[1]) * 1000 ** " kmgtp".index(found[2].lower() or " ")) if found else 0
 
 
 async def _in_new_thread[T](work: Callable[[], T]) -> T:
@@ -397,6 +458,8 @@ async def _in_new_thread[T](work: Callable[[], T]) -> T:
 
 
 def _listen_in(network: str, port: int) -> socket.socket | None:
+    if sys.platform != "linux":  # refused before
+        raise NotImplementedError
     if Path(network).samefile("/proc/self/ns/net"):
         return None
     descriptor = os.open(network, os.O_RDONLY | os.O_CLOEXEC)

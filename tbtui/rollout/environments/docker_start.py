@@ -16,6 +16,7 @@ from harbor.environments.base import SandboxBuildFailedError
 from harbor.environments.docker.runtime import ContainerRuntime
 
 from tbtui.rollout.environments.base import SandboxError, SandboxStartError
+from tbtui.rollout.environments.build import UnbuildableError
 from tbtui.rollout.environments.docker_cli import (
     EngineInfo,
     engine_info,
@@ -41,12 +42,22 @@ from tbtui.rollout.environments.leftovers import (
 )
 
 _LONGEST_NAME = 48
+_LONGEST_FILE = 1 << 20
 _LOGS = "logs"
 _OLD_LOG_NAMES = {"verifier": "VERIFIER_LOGS", "agent": "AGENT_LOGS", "artifacts": "ARTIFACTS"}
 _MEMORY, _CPUS = "MEMORY", "CPUS"
 _IMAGE_KEYS = ("image", "build")
+_LEAST_PAUSE_NS = 1_000_000_000
+_HEALTHCHECK = '{{index .Config.Labels "com.docker.compose.service"}} {{json .Config.Healthcheck}}'
 # BuildKit's summary of what failed, else the first line that speaks of an error.
 _BUILD_ERROR = re.compile(r"^(?:failed to solve|.*\berror\b).*", re.IGNORECASE | re.MULTILINE)
+# A private image, one that was never there, a Dockerfile that makes no sense.
+_LASTING = re.compile(
+    r"access denied|resource is denied|\bdenied: |unauthorized|authentication required"
+    r"|manifest unknown"
+    r"|(?:manifest|repository|image)\b.* (?:not found|does not exist)|\S:\S+: not found"
+    r"|\"/[^\"]*\": not found|parse error|unknown instruction|invalid reference format"
+)
 _BUILD_PREFIX = re.compile(r"^failed to solve: (?:rpc error: .*?LLB definition: )?")
 
 
@@ -69,7 +80,7 @@ class StartRequest:
     memory_stated: bool
     """`memory_mb` is task.toml's."""
     storage_mb: int
-    cpus: int | None
+    cpus: float | None
     gpus: int
     network: Network
     environment: Mapping[str, str]
@@ -143,7 +154,15 @@ class _Start:
             volumes=request.volumes,
             gpus=request.gpus,
             hostname=request.hostname,
+            shared=None if request.trusted else self._shared,
         )
+
+    @property
+    def _shared(self) -> dict[str, str]:
+        """Directories of this trial alone, in the order of `_OLD_LOG_NAMES`, and the volumes that
+        containers have in their place: one that can be written to is no directory of the host."""
+        place = self._record.directory.resolve() / _LOGS
+        return {str(place / name): f"{_LOGS}-{name}" for name in _OLD_LOG_NAMES}
 
     async def run(self) -> RunningProject:
         running = self._running()
@@ -163,19 +182,18 @@ class _Start:
             logs = (await running.compose(["logs", "--no-color", "--tail", "5", MAIN])).complaint
             raise SandboxStartError(f"the container ended at once: {logs}")
         running = replace(running, container=container, notes=(*self._notes, *file.lowered))
-        if not self._project.limits.quota:
-            running.watch_disk(self._info.root, self._project.limits.storage_mb << 20)
+        # An engine's own limit is that of a container's layer; volumes and others have none.
+        running.watch(self._info.root, self._project.limits.storage_mb << 20)
         return running
 
     def _running(self) -> RunningProject:
-        request, directory = self._request, self._record.directory
+        request, directory = self._request, self._record.directory.resolve()
         # Old tasks hand it on to the container, where a blank would hide what the image says.
         variables = {"TEST_DIR": "/tests"}
         # Old tasks mount these themselves; the host never reads there.
-        for target, name in _OLD_LOG_NAMES.items():
-            path = directory / _LOGS / target
-            path.mkdir(parents=True, exist_ok=True)
-            variables |= {f"HOST_{name}_PATH": str(path), f"ENV_{name}_PATH": f"/logs/{target}"}
+        for (target, name), path in zip(_OLD_LOG_NAMES.items(), self._shared, strict=True):
+            Path(path).mkdir(parents=True, exist_ok=True)
+            variables |= {f"HOST_{name}_PATH": path, f"ENV_{name}_PATH": f"/logs/{target}"}
         variables |= {**request.variables, "MAIN_IMAGE_NAME": self._project.image}
         return RunningProject(
             runtime=request.runtime,
@@ -192,7 +210,7 @@ class _Start:
         As Harbor once gave them. By now it gives none, and Compose refuses a blank for a size.
         """
         request = self._request
-        texts = [_read(path) for path in request.compose_files]
+        texts = [compose_text(path) for path in request.compose_files]
         values = {_MEMORY: f"{request.memory_mb}M", _CPUS: str(self._info.cpus)}
         asked = {name for text in texts for name in unfilled(text, list(values))} - given.keys()
         made = {name: values[name] for name in sorted(asked)}
@@ -219,32 +237,30 @@ class _Start:
         path = self._record.directory / "base.json"
         path.write_text(json.dumps(base))
         files = [path, *request.compose_files]
+        if not request.trusted:
+            _refuse(self._read_by_client())  # before it reads
         document = await self._config(running, files)
-        if not request.trusted and (reached := self._reached(document)):
-            raise SandboxBuildFailedError(
-                f"the task's compose file reaches the host ({'; '.join(reached)}): look at it, "
-                "and give environment_kwargs.trust_compose=true"
-            )
+        if not request.trusted:
+            _refuse(host_access(document, [request.environment_dir], self._shared))
         if request.sidecar_files:
             document = await self._config(running, [*files, *request.sidecar_files])
         return document
 
     async def _config(self, running: RunningProject, files: Sequence[Path]) -> dict[str, Any]:
         own = replace(running, files=tuple(files))
-        result = await own.compose(["config", "--format", "json"])
+        result = await own.compose(["config", "--format", "json"], resolving=True)
         if result.exit_code != 0:
-            raise SandboxBuildFailedError(f"the task's compose file: {result.complaint}")
+            raise UnbuildableError(f"the task's compose file: {result.complaint}")
         document: dict[str, Any] = json.loads(result.stdout)
         return document
 
-    def _reached(self, document: Mapping[str, Any]) -> list[str]:
-        place = self._request.environment_dir
-        reached = host_access(document, [place, self._record.directory / _LOGS])
+    def _read_by_client(self) -> list[str]:
+        reached: list[str] = []
         for path in self._request.compose_files:
             try:
-                reached += client_reads(path, place)
-            except (OSError, ValueError) as error:
-                raise SandboxBuildFailedError(f"the task's compose file: {error}") from error
+                reached += client_reads(compose_text(path), self._request.environment_dir)
+            except ValueError as error:
+                raise UnbuildableError(f"the task's compose file: {error}") from error
         return reached
 
     async def _build(self, running: RunningProject, file: ProjectFile) -> None:
@@ -261,7 +277,7 @@ class _Start:
         if result.exit_code != 0:
             found = _BUILD_ERROR.findall(result.stderr) or [result.complaint]
             reason = _BUILD_PREFIX.sub("", found[-1]).strip()
-            raise SandboxBuildFailedError(f"the image can't be built: {reason}")
+            raise image_error(f"the image can't be built: {reason}")
 
     async def _has_image(self) -> bool:
         return await has_image(self._engine, self._project.image)
@@ -275,23 +291,54 @@ class _Start:
         if result.exit_code != 0:
             dockerfile = self._request.environment_dir / "Dockerfile"
             remedy = f"; force_build=true builds {dockerfile}" if dockerfile.is_file() else ""
-            raise SandboxBuildFailedError(f"no image {image}: {result.complaint}{remedy}")
+            raise image_error(f"no image {image}: {result.complaint}{remedy}")
 
     async def _up(self, running: RunningProject) -> RunningProject:
         runtime = self._request.runtime
-        options = ["--detach", "--no-build"]
-        if runtime.supports_compose_wait and self._request.compose_files:
-            options.append("--wait")  # other services may have health checks
-        result = await running.compose(["up", *options])
+        create = ["up", "--no-start", "--no-build"]
+        result = await running.compose(create)
         if result.exit_code != 0 and self._project.limits.quota and "storage-opt" in result.stderr:
             # The driver could, but the file system is mounted without project quotas.
             limits = replace(self._project.limits, quota=False)
             self._project = replace(self._project, limits=limits)
             self._write(running)
+            result = await running.compose(create)
+        if result.exit_code == 0:
+            if not self._request.trusted:
+                _refuse(
+                    await self._restless(running), "image or compose file keeps the engine busy"
+                )
+            options = ["--detach", "--no-build"]
+            if runtime.supports_compose_wait and self._request.compose_files:
+                options.append("--wait")  # other services may have health checks
             result = await running.compose(["up", *options])
         if result.exit_code != 0:
             raise SandboxStartError(f"{self._engine[0]} can't start it: {result.complaint}")
         return running
+
+    async def _restless(self, running: RunningProject) -> list[str]:
+        """Health checks, the compose file's and images', that begin anew at once: each starts a
+        process outside of its container."""
+        label = f"label=com.docker.compose.project={running.name}"
+        containers = (await running.ask("ps", "-aq", "--filter", label)).split()
+        printed = await running.ask("inspect", "--format", _HEALTHCHECK, *containers)
+        found = []
+        for line in printed.splitlines():
+            name, _, text = line.partition(" ")
+            check: dict[str, Any] = json.loads(text) or {}
+            for key in ("Interval", "StartInterval"):
+                pause = check.get(key) or _LEAST_PAUSE_NS  # 0: the engine's own
+                if pause < _LEAST_PAUSE_NS:
+                    found.append(
+                        f"{name}: a health check every {pause / 1e6:g} ms, at most one a second"
+                    )
+        return found
+
+
+def image_error(said: str) -> SandboxBuildFailedError:
+    """The error of an image that can't be had; one that another attempt would meet again where the
+    registry, or the Dockerfile itself, is the reason and not the way there."""
+    return UnbuildableError(said) if _LASTING.search(said) else SandboxBuildFailedError(said)
 
 
 async def has_image(engine: Sequence[str], name: str) -> bool:
@@ -300,11 +347,23 @@ async def has_image(engine: Sequence[str], name: str) -> bool:
     return (await run_cli(argv)).exit_code == 0
 
 
-def _read(path: Path) -> str:
+def _refuse(found: Sequence[str], does: str = "compose file reaches the host") -> None:
+    if found:
+        raise UnbuildableError(
+            f"the task's {does} ({'; '.join(found)}): look at it, "
+            "and give environment_kwargs.trust_compose=true"
+        )
+
+
+def compose_text(path: Path) -> str:
+    """A task's compose file. Raises `UnbuildableError`: it can't be read, or is too long."""
     try:
+        # Reading a device or a pipe need not come to an end.
+        if not path.is_file() or path.stat().st_size > _LONGEST_FILE:
+            raise UnbuildableError(f"the task's compose file: {path} is no file of at most 1 MiB")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SandboxBuildFailedError(f"the task's compose file: {error}") from error
+        raise UnbuildableError(f"the task's compose file: {error}") from error
 
 
 def _project_name(trial: str) -> str:

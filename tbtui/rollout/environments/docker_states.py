@@ -17,7 +17,7 @@ from tbtui.rollout.environments.snapshots import (
     Snapshot,
     SnapshotStore,
     StateImage,
-    Terminal,
+    TerminalSnapshot,
 )
 
 _PREPARE = """\
@@ -54,7 +54,7 @@ async def show_in_next_shell(running: RunningProject, screen: str) -> None:
 
 
 async def commit_state(
-    running: RunningProject, store: SnapshotStore, draft: Snapshot, terminal: Terminal
+    running: RunningProject, store: SnapshotStore, draft: Snapshot, terminal: TerminalSnapshot
 ) -> Snapshot:
     """Commit the container as the snapshot of `draft.turn`; it stands still meanwhile.
 
@@ -65,7 +65,8 @@ async def commit_state(
     prompt = await running.shell('cat "$1"', PROMPT)
     hostname = await running.ask("inspect", "--format", "{{.Config.Hostname}}", running.container)
     key = hashlib.sha256(f"{store.directory.absolute()} {draft.turn}".encode()).hexdigest()[:24]
-    image = StateImage(engine=running.engine[0], name=f"{STATE_IMAGES}:{key}")
+    names = {"engine": running.engine[0], "name": f"{STATE_IMAGES}:{key}"}
+    image = msgspec.convert(names, StateImage)
     try:
         await asyncio.to_thread(store.note_image, draft.turn, image)
         await running.commit(image.name)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tbtui.imports import import_named
+from tbtui.invocation import to_type
 from tbtui.rollout.environments.base import EnvironmentUnavailable, ExtraMissing
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def require_known(name: str) -> None:
         return
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = (
-        f"did you mean {nearest[0]}? `tbtui doctor` lists them all"
+        f"did you mean {nearest[0]}? `{to_type('doctor')}` lists them all"
         if nearest
         else f"there are {', '.join(known)}, and your own as module:Class"
     )

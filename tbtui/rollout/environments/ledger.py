@@ -8,16 +8,14 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from tbtui.paths import state_dir
-
-PARTIAL = ".partial"
-"""How the name of an entry ends that is being written; the writer's process id stands before."""
+from tbtui.paths import replace_file, state_dir
 
 
 class ProcessId(msgspec.Struct, frozen=True):
@@ -25,7 +23,7 @@ class ProcessId(msgspec.Struct, frozen=True):
 
     pid: int
     started: int
-    """Clock ticks after boot (field 22 of /proc/<pid>/stat)."""
+    """Clock ticks after boot (field 22 of /proc/<pid>/stat); elsewhere microseconds since 1970."""
 
     def alive(self) -> bool:
         """Whether the very same process still runs (a zombie does not)."""
@@ -87,7 +85,11 @@ class Ledger:
         *,
         directories: Sequence[Path] = (),
     ) -> None:
-        """Writes or replaces the entry of the box named `box`, owned by this process."""
+        """Writes or replaces the entry of the box named `box`, owned by this process.
+
+        Raises:
+            OSError: it can't be written; names the entry's file.
+        """
         processes = [ProcessId(pid, started(pid) or 0) for pid in pids]
         entry = LedgerEntry(
             owner=ProcessId(os.getpid(), started(os.getpid()) or 0),
@@ -98,13 +100,14 @@ class Ledger:
             cgroups=tuple(str(path) for path in cgroups),
             directories=tuple(str(path) for path in directories),
         )
-        partial = self.directory / f".{box}.{os.getpid()}{PARTIAL}"
-        partial.write_bytes(msgspec.json.encode(entry))
-        partial.replace(self.directory / f"{box}.json")
+        replace_file(self._file(box), msgspec.json.encode(entry))
 
     def forget(self, box: str) -> None:
         """Remove the entry of a box that has ended and left nothing."""
-        (self.directory / f"{box}.json").unlink(missing_ok=True)
+        self._file(box).unlink(missing_ok=True)
+
+    def _file(self, box: str) -> Path:
+        return self.directory / f"{box}.json"
 
 
 def abandoned(directory: Path) -> Iterator[tuple[Path, LedgerEntry]]:
@@ -127,7 +130,9 @@ def _read(path: Path) -> LedgerEntry | None:
 
 
 def started(pid: int) -> int | None:
-    """When the process started, in clock ticks after boot; None: it does not run."""
+    """When the process started, as `ProcessId` has it; None: it does not run."""
+    if sys.platform != "linux":
+        return _started_elsewhere(pid)
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -136,10 +141,25 @@ def started(pid: int) -> int | None:
     return None if fields[0] in {"Z", "X"} else int(fields[19])
 
 
+def _started_elsewhere(pid: int) -> int | None:
+    import psutil  # slow to import, and not needed on Linux
+
+    try:
+        process = psutil.Process(pid)
+        dead = process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+        return None if dead else int(process.create_time() * 1_000_000)
+    except psutil.NoSuchProcess:
+        return None
+
+
 def boot_id() -> str:
-    """Identifies this boot of the machine."""
+    """Identifies this boot of the machine, where start times of processes begin anew with it."""
+    if sys.platform != "linux":
+        return ""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _pid_namespace() -> str:
+    if sys.platform != "linux":
+        return ""  # there is one
     return str(Path("/proc/self/ns/pid").readlink())

@@ -27,7 +27,6 @@ from tbtui.rollout.environments.base import SandboxError
 from tbtui.rollout.environments.cgroups import find_cgroups, remove_cgroups, remove_orphans
 from tbtui.rollout.environments.docker_cli import run_cli
 from tbtui.rollout.environments.ledger import (
-    PARTIAL,
     Ledger,
     abandoned,
     boot_id,
@@ -255,8 +254,8 @@ def _removed_images(directories: Collection[str]) -> bool:
 
 
 def _remove_partials(directory: Path, owner_is_dead: Callable[[int, float], bool]) -> None:
-    for path in directory.glob(f".*{PARTIAL}"):
-        owner = path.name.removesuffix(PARTIAL).rpartition(".")[2]
+    for path in directory.glob(".*.json.*"):  # as `replace_file` names them
+        owner = path.suffix[1:]
         try:
             age = time.time() - path.stat().st_mtime
         except FileNotFoundError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -40,8 +42,9 @@ class BoxLimits:
     """Processes and threads."""
     cpu_seconds: int
     """CPU time of each process."""
-    cpus: int | None
-    """Cores it may use; None: all of the host's."""
+    cpus: float | None
+    """Cores it may use; None: all of the host's. Less than a whole one only where a control group
+    is writable: elsewhere it is a whole one."""
     download_bytes: int
     """Most that one download may bring to the host's disk."""
 
@@ -66,8 +69,9 @@ class BoxLimits:
         if self.cpus is None or self.cpus >= len(available):
             return []
         cores = sorted(available)
-        first = box_number * self.cpus
-        return sorted({cores[(first + i) % len(cores)] for i in range(self.cpus)})
+        count = math.ceil(self.cpus)
+        first = box_number * count
+        return sorted({cores[(first + i) % len(cores)] for i in range(count)})
 
 
 def total_memory_bytes() -> int:
@@ -75,11 +79,21 @@ def total_memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def machine_memory_kills() -> int:
+    """How many processes this machine's kernel has killed for want of memory; 0 where no kernel
+    counts them."""
+    try:
+        counters = Path("/proc/vmstat").read_text().split()
+    except FileNotFoundError:
+        return 0
+    return int(counters[counters.index("oom_kill") + 1])
+
+
 def box_limits(
     *,
     memory_mb: int | None = None,
     storage_mb: int | None = None,
-    cpus: int | None = None,
+    cpus: float | None = None,
     processes: int = DEFAULT_PROCESSES,
     cpu_seconds: int = DEFAULT_CPU_SECONDS,
     download_mb: int = DEFAULT_DOWNLOAD_MB,

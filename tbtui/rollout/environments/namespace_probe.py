@@ -6,6 +6,10 @@ without capabilities, which is what AppArmor leaves), or `refused <why>`.
 
 from __future__ import annotations
 
+import sys
+
+assert sys.platform == "linux"
+
 import ctypes
 import os
 

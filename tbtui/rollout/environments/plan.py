@@ -38,6 +38,8 @@ _ETC_FILES = (
     *("ssl/openssl.cnf", "manpath.config", "ca-certificates.conf", "adduser.conf"),
 )
 _LARGEST_ETC_FILE = 1 << 20
+# Files about the host's kernel, not about the box; a container hides these too.
+HIDDEN_PROC = ("cmdline", "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "timer_list")
 
 _PASSWD = """\
 root:x:0:0:root:/root:/bin/bash
@@ -133,6 +135,7 @@ class BoxPlan:
             "dirs": list(self.directories),
             "links": list(self.links),
             "files": list(self.files),
+            "hidden": list(HIDDEN_PROC),
             "storage_bytes": limits.storage_bytes,
             "inodes": max(20_000, limits.storage_bytes // BYTES_PER_INODE // 2),
             "rlimits": limits.rlimits(memory_cgroup=held),

@@ -74,7 +74,8 @@ def preflight(name: str, import_path: str | None, kwargs: Kwargs) -> None:
     if environment.__module__.startswith(f"{__package__}."):
         require_usable_values(environment, kwargs)
         _require_paths(kwargs.get("visible", ()))
-    _harbor_agrees(name, environment)
+    require_valid_options(name, environment, kwargs)
+    _harbor_agrees(name, environment, kwargs)
     more = _UNCHECKED_BY_HARBOR.get(name)
     problem = more(kwargs) if more else None
     if problem is not None:
@@ -89,9 +90,40 @@ def _require_paths(visible: Iterable[str]) -> None:
             )
 
 
-def _harbor_agrees(name: str, environment: type[Any]) -> None:
+def require_valid_options(name: str, environment: type[Any], kwargs: Kwargs) -> None:
+    """Raises `EnvironmentUnavailable` for what Harbor's typed options lack, or can't be.
+
+    Harbor has them since 0.26; of other classes it knows nothing.
+    """
+    if not hasattr(environment, "parse_options"):
+        return
     try:
-        environment.preflight()
+        environment.parse_options(_of_options(environment, kwargs))
+    except ValueError as problem:
+        lines = [line.strip() for line in str(problem).splitlines()]
+        found = [_option_problem(line) for line in lines[1:-1]] or lines
+        raise EnvironmentUnavailable(f"environment_type={name}: {'; '.join(found)}") from None
+
+
+def _option_problem(line: str) -> str:
+    option, _, says = line.partition(": ")
+    if says == "Field required":
+        return f"it needs environment_kwargs.{option}: give it"
+    return f"environment_kwargs{'.' if says else ': '}{line.rstrip('.')}"
+
+
+def _of_options(environment: type[Any], kwargs: Kwargs) -> dict[str, Any]:
+    """What is left for the options when the constructors have taken theirs."""
+    named, _ = _of_constructors(environment)
+    return {key: value for key, value in kwargs.items() if key not in named}
+
+
+def _harbor_agrees(name: str, environment: type[Any], kwargs: Kwargs) -> None:
+    try:
+        if "kwargs" in inspect.signature(environment.preflight).parameters:  # Harbor 0.26
+            environment.preflight(kwargs=_of_options(environment, kwargs))
+        else:
+            environment.preflight()
     except SystemExit as refusal:
         # Harbor speaks to the one at the terminal by ending its program.
         said = one_line(refusal).replace(". Please ", ": ").removesuffix(" and try again")
@@ -148,6 +180,20 @@ def _prime(kwargs: Kwargs) -> str | None:
     return f"{problem}, or run `prime login`" if problem else None
 
 
+def _sbx(kwargs: Kwargs) -> str | None:
+    if kwargs.get("target") == "local":
+        command = kwargs.get("sbx_command", "sbx")
+        return None if shutil.which(command) else f"no command {command}: install Docker Sandboxes"
+    tokens = {kwargs.get("token_env", "SBX_TOKEN"), "SBX_TOKEN_FILE"}
+    named = {"SBX_DOCKER_USERNAME", "SBX_DOCKER_PAT"} <= os.environ.keys()
+    if kwargs.get("token_file") or named or tokens & os.environ.keys():
+        return None
+    return (
+        "no token of Docker's cloud: set SBX_DOCKER_USERNAME and SBX_DOCKER_PAT, or give"
+        " environment_kwargs.target=local"
+    )
+
+
 def _singularity(_: Kwargs) -> str | None:
     if shutil.which("singularity"):
         return None
@@ -166,6 +212,7 @@ _UNCHECKED_BY_HARBOR: Mapping[str, Callable[[Kwargs], str | None]] = MappingProx
         "islo": _islo,
         "opensandbox": _opensandbox,
         "prime": _prime,
+        "sbx": _sbx,
         "singularity": _singularity,
     }
 )
@@ -216,16 +263,27 @@ def _expected(hint: Any) -> str:
 def arguments(environment: type[Any]) -> frozenset[str] | None:
     """The keywords that mean something to the class, or None if that can't be determined.
 
-    Those are the parameters of its constructor and of those it hands the rest on to, and the
-    keys that they read from their `kwargs` by name.
+    Those are the parameters of its constructor and of those it hands the rest on to, the keys
+    that they read from their `kwargs` by name, and its options.
     """
-    taken: set[str] = set()
+    named, read = _of_constructors(environment)
+    if None in read:
+        return None
+    options = _options_of(environment)
+    return frozenset({*named, *(key for key in read if key), *options} - _FROM_THE_TRIAL)
+
+
+def _of_constructors(environment: type[Any]) -> tuple[set[str], set[str | None]]:
+    """The parameters' names, and the keys that are read from what they leave; None for some that
+    can't be determined."""
+    named: set[str] = set()
+    read: set[str | None] = set()
     for owner in environment.__mro__:
         constructor = owner.__dict__.get("__init__")
         if owner is object or constructor is None:
             continue
         parameters = inspect.signature(constructor).parameters.values()
-        taken |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        named |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         rest = [p.name for p in parameters if p.kind is p.VAR_KEYWORD]
         if not rest:
             break
@@ -233,13 +291,22 @@ def arguments(environment: type[Any]) -> frozenset[str] | None:
             constructor_text = inspect.getsource(constructor)
             module_text = inspect.getsource(inspect.getmodule(owner) or owner)
         except OSError:
-            return None
+            return named, {None}
         # Some keep the rest, and strategies in the same file look things up in it.
-        read = {*_keys(constructor_text, rest[0]), *_keys(module_text, "_kwargs")}
-        if None in read:
-            return None
-        taken |= {key for key in read if key}
-    return frozenset(taken - _FROM_THE_TRIAL)
+        read |= {*_keys(constructor_text, rest[0]), *_keys(module_text, "_kwargs")}
+    return named, read
+
+
+def _options_of(environment: type[Any]) -> set[str]:
+    """The names of Harbor's typed options; none before Harbor 0.26."""
+    if not hasattr(environment, "options_model") or environment.options_model is None:
+        return set()
+    schema = environment.options_schema()
+    # Where one option decides which others there are, there is a schema for each choice.
+    choices = [
+        schema["$defs"][choice["$ref"].rpartition("/")[2]] for choice in schema.get("oneOf", ())
+    ]
+    return {name for each in choices or [schema] for name in each["properties"]}
 
 
 def _listed(taken: frozenset[str]) -> str:

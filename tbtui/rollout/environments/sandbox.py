@@ -6,7 +6,9 @@ Differences from a container, all of them visible to a task:
     `allow_internet = true`, its older spelling),
   * files of the host's /usr can't be changed in place, only added to or replaced; `apt-get
     install` accepts what the host has, and installs nothing,
-  * without a network, pip and uv install from the user's wheel cache (`tbtui tasks prefetch`),
+  * without a network, by the task or on this host, pip and uv install from the user's wheel cache
+    (`tbtui tasks prefetch`),
+  * an image's ENTRYPOINT runs beside the agent, as in Harbor's containers; CMD does not,
   * everything written lies in memory and ends with the box.
 """
 
@@ -18,7 +20,7 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, override
@@ -32,8 +34,10 @@ from harbor.environments.capabilities import (
 from harbor.models.task.config import NetworkMode
 from harbor.models.trial.paths import EnvironmentPaths
 
+from tbtui.invocation import to_type
 from tbtui.paths import open_plain
 from tbtui.rollout.environments.base import (
+    PANE_LOG,
     SandboxError,
     SandboxLostError,
     SandboxStartError,
@@ -41,10 +45,11 @@ from tbtui.rollout.environments.base import (
     direct_argv,
     script_run,
 )
-from tbtui.rollout.environments.box import Box
+from tbtui.rollout.environments.box import Box, CommandResult
 from tbtui.rollout.environments.box_start import AS_ROOT, start_box, start_bubblewrap_box
 from tbtui.rollout.environments.build import (
     Image,
+    UnbuildableError,
     base_python,
     build_image,
     check_definition,
@@ -69,11 +74,11 @@ from tbtui.rollout.environments.snapshots import (
     Snapshot,
     SnapshotStore,
     StoredSnapshot,
-    Terminal,
+    TerminalSnapshot,
 )
 from tbtui.rollout.environments.transfer import make_directory
 from tbtui.rollout.environments.upload import changed_file, upload_file, upload_tree
-from tbtui.rollout.environments.userland import BasePython, Userland, userland
+from tbtui.rollout.environments.userland import BasePython, Userland, reaches_index, userland
 from tbtui.wheels.cache import WheelCache, WheelCacheError, open_cache
 
 Backend = Literal["namespaces", "bubblewrap"]
@@ -81,10 +86,15 @@ HostPaths = Annotated[
     Sequence[Annotated[str, msgspec.Meta(pattern="^/")]],
     msgspec.Meta(description='a list of absolute paths, such as ["/data"]'),
 ]
-_PANE = EnvironmentPaths.agent_dir / "terminus_2.pane"
+_PANE = EnvironmentPaths.agent_dir / PANE_LOG
 # Logs, not artifacts: of these a part is better than nothing, and they come from every trial.
 _LOG_DIRECTORIES = (EnvironmentPaths.agent_dir, EnvironmentPaths.verifier_dir)
 _LONGEST_LOG = 16 * MIB
+# As in Harbor's Compose file, which puts it in the place of the image's CMD.
+_CONTAINER_COMMAND = ("sh", "-c", "sleep infinity")
+_ENTRY_SEC = 0.5
+"""An ENTRYPOINT that ends sooner has failed."""
+_QUOTED_OUTPUT = 2000
 _PAGE = 4096
 _SMALL_FILES = 64
 _ROOT_NAMES = frozenset(["root", "0", "root:root", "0:0"])
@@ -125,10 +135,14 @@ class SandboxEnvironment(BaseEnvironment):
         self._box: Box | None = None
         self._tap: PaneTap | None = None
         self._image = Image()
+        self._entered: asyncio.Task[CommandResult] | None = None
+        """The image's ENTRYPOINT, while it runs."""
         self._userland = Userland({})
         self._keeps_states = False
         self._restored: StoredSnapshot | None = None
         self.script_end: ScriptEnd | None = None
+        self.on_build: Callable[[str], None] = lambda step: None
+        """Called with each step of the Dockerfile that takes long."""
         super().__init__(*args, **kwargs)
 
     @staticmethod
@@ -146,7 +160,9 @@ class SandboxEnvironment(BaseEnvironment):
     @classmethod
     @override
     def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
-        return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True)
+        return EnvironmentResourceCapabilities(
+            cpu_limit=True, memory_limit=True, fractional_cpus=True
+        )
 
     @override
     def _validate_definition(self) -> None:
@@ -234,19 +250,23 @@ class SandboxEnvironment(BaseEnvironment):
 
     def _make_userland(self, base: BasePython) -> Userland:
         cache: WheelCache | None = None
-        if not self.network:
+        if not (self.network and reaches_index()):
             try:
                 cache = open_cache()
             except WheelCacheError as error:
                 raise SandboxStartError(str(error)) from error
         made = userland(base, cache, layered=self._backend == "namespaces")
         if made.note:
-            self.logger.warning(made.note)
+            remedy = to_type("tasks", "prefetch", self.environment_dir.parent)
+            self.logger.warning("%s: `%s` brings Python along", made.note, remedy)
         return made
 
     async def _build(self) -> None:
         if self._restored is not None and (saved := self._restored.snapshot.image) is not None:
-            self._image = Image(saved.workdir, dict(saved.environment), saved.user)
+            self._image = Image(
+                saved.workdir, dict(saved.environment), saved.user, entrypoint=saved.entrypoint
+            )
+            await self._enter()
             return
         self._image = await build_image(
             self.box,
@@ -254,17 +274,64 @@ class SandboxEnvironment(BaseEnvironment):
             base=self._userland.environment,
             timeout_sec=self.task_env_config.build_timeout_sec,
             log=self.logger,
+            tell=self.on_build,
         )
+        await self._enter()
         workdir = self.task_env_config.workdir or self._image.workdir
         if not workdir.startswith("/"):
             workdir = f"/{workdir}"
         self._image = self._image.at(workdir)
         await self.box.make_directories([workdir])
 
+    async def _enter(self) -> None:
+        """Start the image's ENTRYPOINT, with the command that Harbor's containers have.
+
+        It runs as long as the box, beside what follows.
+
+        Raises:
+            UnbuildableError: it ends at once, as its container would.
+        """
+        image = self._image
+        if not image.entrypoint:
+            return
+        environment = {
+            **self._userland.environment,
+            **image.environment,
+            **(self._merge_env(None) or {}),
+        }
+        account = None if image.user in _ROOT_NAMES else image.user
+        if account is not None and "HOME" not in image.environment:
+            environment.pop("HOME")
+        program = asyncio.create_task(
+            self.box.run(
+                [*image.entrypoint, *_CONTAINER_COMMAND],
+                environment=environment,
+                cwd=image.workdir,
+                user=account,
+            ),
+            name=f"{self.session_id}: ENTRYPOINT",
+        )
+        await asyncio.wait([program], timeout=_ENTRY_SEC)
+        if not program.done():
+            self._entered = program
+            program.add_done_callback(self._entry_ended)
+            return
+        result = program.result()
+        said = (result.stderr or result.stdout).strip()[-_QUOTED_OUTPUT:]
+        message = f"{self.environment_dir / 'Dockerfile'}: ENTRYPOINT ended at once, with exit code"
+        raise UnbuildableError(f"{message} {result.exit_code}, and a container with it: {said}")
+
+    def _entry_ended(self, program: asyncio.Task[CommandResult]) -> None:
+        error = None if program.cancelled() else program.exception()
+        if not program.cancelled() and error is None:
+            self.logger.warning("ENTRYPOINT ended, exit code %d", program.result().exit_code)
+
     @override
     async def stop(self, delete: bool) -> None:
         """Ends the box. It leaves nothing, so `delete` makes no difference."""
         box, self._box = self._box, None
+        if self._entered is not None:
+            self._entered.cancel()
         try:
             if box is not None:
                 # To its end even when this task is cancelled meanwhile.
@@ -464,6 +531,12 @@ class SandboxEnvironment(BaseEnvironment):
         """What the box did to itself, and others to it. Raises SandboxLostError."""
         return await self.box.report()
 
+    async def damage(self) -> str:
+        """What the box has used up just now, so that nothing more can run in it. Raises
+        SandboxLostError."""
+        used_up = (await self.report()).used_up
+        return used_up and f"used up {used_up}"
+
     async def make_room(self) -> None:
         """For the verifier: ends a bomb that goes on, and gives up the box's reserve of disk."""
         await self.box.make_room()
@@ -481,7 +554,7 @@ class SandboxEnvironment(BaseEnvironment):
         self._restored = stored
 
     async def save_state(
-        self, store: SnapshotStore, draft: Snapshot, terminal: Terminal
+        self, store: SnapshotStore, draft: Snapshot, terminal: TerminalSnapshot
     ) -> Snapshot:
         """Save all that was written in the box, as the snapshot of `draft.turn`.
 
@@ -514,7 +587,12 @@ class SandboxEnvironment(BaseEnvironment):
         image = self._image
         return msgspec.structs.replace(
             draft,
-            image=SavedImage(workdir=image.workdir, environment=image.environment, user=image.user),
+            image=SavedImage(
+                workdir=image.workdir,
+                environment=image.environment,
+                user=image.user,
+                entrypoint=image.entrypoint,
+            ),
             packs=tuple(sorted(saved.packs - ({turn} if not saved.written else set()))),
             written=saved.written,
             total=saved.total,

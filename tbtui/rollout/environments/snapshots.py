@@ -17,12 +17,12 @@ import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from tbtui.paths import read_plain
-from tbtui.rollout.environments.base import SandboxError
+from tbtui.rollout.environments.base import PANE_LOG, SandboxError
 from tbtui.rollout.environments.docker_cli import run_cli
 from tbtui.rollout.environments.ledger import Ledger
 from tbtui.terminal import without_escapes
@@ -49,6 +49,9 @@ shell has that is in no file. It runs builtins alone, and leaves `$?` as it was.
 
 STATE_IMAGES = "tbtui-state"
 """The repository of the images that are states of containers."""
+# Files of a run directory name them, which anybody may have written: an engine's client is run, and
+# an image started, for no other.
+ImageName = Annotated[str, msgspec.Meta(pattern=rf"^({STATE_IMAGES}:[\w.-]{{1,128}})?\Z")]
 MOST_PACKS = 100
 """That one snapshot points into; the next one begins anew."""
 
@@ -59,6 +62,7 @@ class SavedImage(msgspec.Struct, frozen=True, kw_only=True):
     workdir: str
     environment: dict[str, str]
     user: str
+    entrypoint: tuple[str, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +71,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     image: SavedImage | None = None
     """What a sandbox starts commands with."""
-    container_image: str = ""
+    container_image: ImageName = ""
     """What a container was committed as."""
-    hostname: str = ""
+    hostname: Annotated[str, msgspec.Meta(pattern=r"^[\w.-]{0,64}\Z")] = ""
     """A container's, which prompts show."""
     packs: tuple[int, ...] = ()
     written: int = 0
@@ -102,9 +106,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class StateImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image of an engine that is the state of a container."""
 
-    engine: str
+    engine: Literal["docker", "podman"]
     """The engine's client."""
-    name: str
+    name: ImageName
     written: int = 0
     """Bytes that it has beyond the image that its container was started from."""
 
@@ -140,7 +144,7 @@ class KeepsStates(Protocol):
         """Start in this state: called before it starts."""
 
     async def save_state(
-        self, store: SnapshotStore, draft: Snapshot, terminal: Terminal
+        self, store: SnapshotStore, draft: Snapshot, terminal: TerminalSnapshot
     ) -> Snapshot:
         """Save its files as those of `draft.turn`; `draft` with what is known of them.
 
@@ -154,7 +158,7 @@ class KeepsStates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Terminal:
+class TerminalSnapshot:
     """A trial's terminal when its snapshot is taken."""
 
     shell: int
@@ -173,7 +177,7 @@ class Terminal:
         piping = {
             pid
             for pid, parent, command in processes
-            if parent == self.server and "terminus_2.pane" in command
+            if parent == self.server and PANE_LOG in command
         }
         own |= piping | {pid for pid, parent, _ in processes if parent in piping}
         return tuple(command for pid, _, command in processes if pid not in own)
@@ -214,7 +218,7 @@ class SnapshotStore:
         try:
             content = read_plain(self._description(turn))
             return msgspec.json.decode(content, type=Snapshot)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, RecursionError, msgspec.DecodeError):
             return None
 
     def add(self, snapshot: Snapshot) -> list[Snapshot]:
@@ -266,7 +270,7 @@ class SnapshotStore:
     def _drop_packs(self, kept: Iterable[Snapshot]) -> None:
         wanted = {number for snapshot in kept for number in snapshot.packs}
         for path in self.directory.glob("*.pack"):
-            if path.stem.isdigit() and int(path.stem) not in wanted:
+            if path.stem.isdecimal() and int(path.stem) not in wanted:
                 path.unlink(missing_ok=True)
 
     def _drop_image(self, turn: int) -> None:
@@ -305,7 +309,7 @@ def plain_text(text: str) -> str:
 
 def _images(files: Iterable[Path]) -> Iterator[tuple[Path, StateImage]]:
     for path in sorted(files):
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, RecursionError, msgspec.DecodeError):
             yield path, msgspec.json.decode(read_plain(path), type=StateImage)
 
 

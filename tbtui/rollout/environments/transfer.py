@@ -19,8 +19,15 @@ MAX_FILES = 5_000
 """Files and directories that one download leaves on the host: empty ones cost inodes, not bytes."""
 _CHUNK = 1 << 20
 _LONGEST_NAME = 4096
+# What walks over a tree, to remove it too, holds a descriptor and a frame of its stack for each
+# level.
+_DEEPEST = 100
 
 _log = logging.getLogger(__name__)
+
+
+class DownloadRefusedError(SandboxError):
+    """What a box sends is more than may come, whatever is in the box makes it so."""
 
 
 def make_directory(path: Path) -> None:
@@ -45,7 +52,8 @@ def receive(
         pipe: The stream, to its end.
         target: An existing directory, or for a single file the file to write.
         max_bytes: In total; a sparse file counts with its full length.
-        max_files: Files and directories in total; what comes after them is left out.
+        max_files: Files and directories in total; what comes after them is left out, and so is what
+            lies more than 100 directories deep.
         overwrite: Whether a file that exists already is replaced or left as it is.
         note: Called with a line on what was left out.
 
@@ -53,16 +61,18 @@ def receive(
         Number of files written.
 
     Raises:
-        SandboxError: more than `max_bytes` came, or the stream is not what it should be.
+        DownloadRefusedError: more than `max_bytes` came.
+        SandboxError: the stream is not what it should be.
     """
-    files = entries = received = 0
+    files = entries = received = left_out = 0
     while header := pipe.readline(_LONGEST_NAME):
         kind, mode, size, name = _frame(pipe, header)
         entries += 1
         received += size
         if received > max_bytes:
-            raise SandboxError(f"download refused: more than {max_bytes} bytes")
-        if entries > max_files:
+            raise DownloadRefusedError(f"download refused: more than {max_bytes} bytes")
+        if entries - left_out > max_files or name.count("/") >= _DEEPEST:
+            left_out += 1
             _copy(pipe, size, None)
             continue
         with ExitStack() as stack:
@@ -80,8 +90,8 @@ def receive(
             stack.callback(os.close, descriptor)
             _copy(pipe, size, descriptor)
             files += 1
-    if entries > max_files:
-        note(f"{target}: {entries - max_files} of {entries} files and directories left out")
+    if left_out:
+        note(f"{target}: {left_out} of {entries} files and directories left out")
     return files
 
 
@@ -104,10 +114,13 @@ def _parent(stack: ExitStack, target: Path, name: str) -> tuple[int, str]:
     base = target if parts else target.parent
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     directory = os.open(base, flags)
-    stack.callback(os.close, directory)
     for part in parts[:-1]:
-        directory = os.open(part, flags | os.O_NOFOLLOW, dir_fd=directory)
-        stack.callback(os.close, directory)
+        try:
+            inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=directory)
+        finally:
+            os.close(directory)
+        directory = inner
+    stack.callback(os.close, directory)
     return directory, parts[-1] if parts else target.name
 
 

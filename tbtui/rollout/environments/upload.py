@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -49,9 +49,15 @@ async def upload_file(
 
 
 async def upload_tree(
-    box: Box, source: Path, target: str, ownership: Ownership | None = None
+    box: Box,
+    source: Path,
+    target: str,
+    ownership: Ownership | None = None,
+    left_out: Callable[[Path], bool] = lambda path: False,
 ) -> None:
     """Copies what is below the directory `source` to below `target`; links stay links.
+
+    `left_out` says of a path whether it stays behind; of a directory, what is in it may not.
 
     Raises:
         OSError: as for `upload_file`.
@@ -59,6 +65,8 @@ async def upload_tree(
     target = target.rstrip("/")
     await box.make_directories([target or "/"])
     for entry in _walk(source):
+        if left_out(entry.source):
+            continue
         path = f"{target}/{entry.name}"
         match entry.kind:
             case "directory":

@@ -11,10 +11,14 @@ in scripts) the box's own `apt-get` answers the same.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import shutil
+import socket
 import subprocess
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,14 +40,14 @@ BASE_ENVIRONMENT = {
     "TERM": "xterm-256color",
     "SHELL": "/bin/bash",
     "HOSTNAME": "box",
-}
-_FREE_PYTHON = {
+    # That the host's Python refuses pip (PEP 668) says nothing of the image's.
     "PIP_BREAK_SYSTEM_PACKAGES": "1",
     "PIP_ROOT_USER_ACTION": "ignore",
     "UV_BREAK_SYSTEM_PACKAGES": "1",
 }
+_INDEX = ("pypi.org", 443)
+_INDEX_SEC = 3.0
 _OFFLINE = {
-    **_FREE_PYTHON,
     # An index without anything in it, not "no index": a task may serve one of its own.
     "PIP_INDEX_URL": f"file://{_CACHE}/index",
     "PIP_FIND_LINKS": f"{_CACHE}/wheels",
@@ -181,6 +185,26 @@ def _installed(_changed_ns: int) -> frozenset[str]:
     return frozenset(found)
 
 
+def reaches_index() -> bool:
+    """Whether a box that shares this host's network can fetch packages; as of this minute."""
+    return _reaches(_INDEX, int(time.monotonic() // 60))
+
+
+@functools.lru_cache(maxsize=1)
+def _reaches(address: tuple[str, int], _minute: int) -> bool:
+    connected: list[bool] = []
+
+    def connect() -> None:
+        with contextlib.suppress(OSError), socket.create_connection(address, _INDEX_SEC):
+            connected.append(True)
+
+    # No limit of its own ends the resolver's wait for a name server.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(_INDEX_SEC)
+    return bool(connected)
+
+
 @dataclass(frozen=True, slots=True)
 class BasePython:
     """What the Dockerfile's FROM says about Python."""
@@ -212,7 +236,7 @@ def userland(
 
     Args:
         base: The image's Python.
-        cache: The wheel cache, for a box without a network.
+        cache: The wheel cache, for a box without a network or on a host without one.
         layered: Whether this kind of box can lay a directory over /usr/local.
     """
     path = [_FIRST, *SYSTEM_PATH.split(":"), _LAST]
@@ -223,9 +247,6 @@ def userland(
         (f"{_FIRST}/apt-get", APT_GET.encode(), 0o755),
         (PACKAGE_LIST, names.encode(), 0o644),
     ]
-    if base.present:
-        # The image's Python is its own, not Debian's, which refuses pip.
-        environment |= _FREE_PYTHON
     shown: list[tuple[str, str]] = []
     layers: list[tuple[str, str]] = []
     interpreter = cache.python(base.version) if cache and base.version else None
@@ -290,7 +311,4 @@ def _difference(base: BasePython) -> str | None:
         return "the image has Python, and this host none in /usr"
     if base.version in (None, here):
         return None
-    return (
-        f"the image has Python {base.version}, this box {here}:"
-        " `tbtui tasks prefetch DIR` brings it along"
-    )
+    return f"the image has Python {base.version}, this box {here}"

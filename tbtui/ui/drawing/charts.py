@@ -224,7 +224,8 @@ class Bin:
 
 
 def reward_bins(rewards: Sequence[float], limit: int) -> list[Bin]:
-    """One bin a distinct reward where those are few, else `limit` equal bins from 0 to 1."""
+    """One bin a distinct reward where those are few, else `limit` equal bins from 0 to 1, or as
+    far as there are rewards beyond."""
     distinct = sorted({round(reward, 2) for reward in rewards} | {0.0, 1.0})
     if len(distinct) <= max(2, limit):
         decimals = 1 if all(round(value * 10) == value * 10 for value in distinct) else 2
@@ -235,10 +236,12 @@ def reward_bins(rewards: Sequence[float], limit: int) -> list[Bin]:
             for value, (low, high) in zip(distinct, pairwise(edges), strict=True)
         ]
     bins = max(2, min(10, limit))
-    edges = [-math.inf, *(i / bins for i in range(1, bins)), math.inf]
+    start, end = distinct[0], distinct[-1]
+    begins = [start + (end - start) * i / bins for i in range(bins)]
+    edges = [-math.inf, *begins[1:], math.inf]
     return [
-        _bin(low, high, i / bins, f"{i / bins:.1f}", rewards)
-        for i, (low, high) in enumerate(pairwise(edges))
+        _bin(low, high, begin, f"{begin:.1f}", rewards)
+        for begin, (low, high) in zip(begins, pairwise(edges), strict=True)
     ]
 
 

@@ -17,6 +17,7 @@ from tbtui.view.current import active_seconds
 from tbtui.view.groups import TrialGroup
 from tbtui.view.state import TrialView
 from tbtui.view.waiting import doing, retry_wait, verb_words
+from tbtui.vocabulary import all_equal
 
 FOLD = 3
 """Cells before a row's marks and name."""
@@ -39,6 +40,12 @@ def sibling_of(trial: TrialView, palette: Palette) -> Sibling:
     elif trial.relabelled:
         mark = (RELABELLED_MARK, palette.accent)
     return (glyph.char, glyph.style), mark
+
+
+def dimmed(sibling: Sibling, palette: Palette) -> Sibling:
+    """The same, of a trial that a filter leaves aside."""
+    (glyph, _), (mark, _) = sibling
+    return (glyph, palette.faint), (mark, palette.faint)
 
 
 @lru_cache(256)
@@ -118,7 +125,7 @@ def row_layout(groups: Sequence[TrialGroup], width: int) -> RowLayout:
     siblings, mean, signal, whole names, who holds it up; then the rest."""
     members = max(len(group.trials) for group in groups)
     names = tuple(visible(group.name) for group in groups)
-    labels = max(cell_len(visible(trial.label)) for group in groups for trial in group.trials)
+    labels = max(cell_len(visible(trial.label)) for group in groups for trial in group.listed)
     batches = {(group.step, group.held_out) for group in groups}
     mark = 0
     if len(batches) > 1 or any(group.held_out for group in groups):
@@ -177,9 +184,7 @@ def row_key(
     stand = tuple(
         (
             trial.phase,
-            trial.paused,
-            trial.frozen,
-            trial.typist,
+            trial.hold,
             trial.pending,
             trial.outcome,
             trial.reward,
@@ -189,7 +194,8 @@ def row_key(
         )
         for trial in group.trials
     )
-    return group.key, layout, chosen, held_up, waits, stand, group.disposition, palette.name
+    figures = held_up, waits, stand, group.disposition, group.dimmed
+    return group.key, layout, chosen, figures, palette.name
 
 
 def group_row(
@@ -202,7 +208,11 @@ def group_row(
     opened: bool,
 ) -> Strip:
     """The row; `chosen` is the place of the selected sibling, if it is one of this group's."""
-    siblings = [sibling_of(trial, palette) for trial in group.trials]
+    siblings = [
+        dimmed(sibling, palette) if trial.trial in group.dimmed else sibling
+        for trial in group.trials
+        for sibling in (sibling_of(trial, palette),)
+    ]
     spans: list[Span] = [
         (" ▾ " if opened else " ▸ ", palette.muted if chosen is None else palette.accent)
     ]
@@ -262,7 +272,7 @@ def signal_words(group: TrialGroup, palette: Palette) -> Span:
     rewards = group.rewards
     if group.held_out or len(rewards) < 2:
         return "", palette.faint
-    if len(set(rewards)) == 1:
+    if all_equal(rewards):
         return ("no signal" if group.complete else "equal so far"), palette.muted
     return "signal", palette.muted
 
@@ -281,7 +291,7 @@ def _slowest(group: TrialGroup, width: int, palette: Palette, now: float) -> lis
     if trial.pending:
         words, style = f"{verb_words(trial.pending)}…", palette.attention
     else:
-        words, style = _short(trial), palette.attention if trial.paused else palette.muted
+        words, style = _short(trial), palette.attention if trial.hold.paused else palette.muted
     member = trial.task if group.many_tasks else trial.label.rpartition("/")[2]
     room = width - 3 - len(spent) - 1
     name = clip_name(visible(member), max(8, room))
@@ -302,7 +312,7 @@ def retry_wait_of(group: TrialGroup, now: float) -> str:
 
 def _short(trial: TrialView) -> str:
     """`turn 5`: what the glyph doesn't say; else what the trial is doing."""
-    return doing(trial) if trial.paused or not trial.turn else f"turn {trial.turn}"
+    return doing(trial) if trial.hold.paused or not trial.turn else f"turn {trial.turn}"
 
 
 def _note(group: TrialGroup, palette: Palette) -> Span:

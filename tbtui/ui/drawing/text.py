@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
@@ -92,6 +92,8 @@ def wrap(text: str, width: int) -> Iterator[str]:
 
 def number(value: float) -> str:
     """Two significant digits, no leading zero: `.031`, `.61`, `1.0`, `12`, `1,234`."""
+    if -0.0005 < value <= 0:
+        value = 0.0  # a sign alone says nothing
     if abs(value) >= 10:
         return f"{value:,.0f}"
     if abs(value) >= 1:
@@ -142,7 +144,7 @@ def level(value: float) -> str:
     return _EIGHTHS[min(7, max(0, int(value * 7.999)))]
 
 
-def sparkline(values: list[float], width: int) -> str:
+def sparkline(values: Sequence[float], width: int) -> str:
     """The latest values, averaged into at most `width` blocks, right-aligned."""
     if not values:
         return " " * width

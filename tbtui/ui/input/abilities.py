@@ -11,6 +11,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
+from tbtui.invocation import to_type
 from tbtui.ui.input.keys import CLOCKED, Key, KeyTable, Need, Scope
 from tbtui.ui.runs import OpenRun
 
@@ -45,15 +46,16 @@ class Abilities:
             case "paced":
                 return self.shown.over or ("" if self.paced else "The run goes at full speed.")
             case "clock" if self.shown.run.replay is None:
-                return "Only a recorded run has a clock; tbtui replay opens one."
+                here = self.shown.run.directory.path
+                return f"Only a recorded run has a clock: {to_type('replay', here)}."
             case "return" if not self.showing_other:
                 return "This is the run that the app was started for."
             case "tasks" if not self.library and not self.guest:
-                return "Not available here: tbtui tasks browse shows the tasks."
+                return f"Not available here: {to_type('tasks', 'browse')} shows the tasks."
             case "settings" if not self.settings:
-                return "Not available here: tbtui settings explains them."
+                return f"Not available here: {to_type('settings')} explains them."
             case "fleet":
-                return "Not available here: tbtui fleet shows all runs."
+                return f"Not available here: {to_type('fleet')} shows all runs."
             case "tasks" | "runs" | "files" if self.guest:
                 return _ONLY_LOOKS
             case _:

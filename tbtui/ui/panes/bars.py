@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from pathlib import PurePath
 
 from rich.cells import cell_len
 from textual import events
@@ -10,6 +11,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
 
+from tbtui.findings import Finding, Rule
 from tbtui.server_status import ServerStatus
 from tbtui.ui.drawing.charts import reward_bins
 from tbtui.ui.drawing.rows import Span, row, split_row
@@ -27,15 +29,15 @@ from tbtui.ui.theme.glyphs import (
 )
 from tbtui.view.current import active_seconds, attempts, tallies
 from tbtui.view.curves import STALENESS, held_out_rates
+from tbtui.view.forecast import forecast
 from tbtui.view.state import TrialView
 from tbtui.view.tasks import dataset_name
-from tbtui.view.times import in_words, remaining_sec, run_remaining_sec, step_wait, time_left
+from tbtui.view.times import in_words, remaining_sec, step_wait, time_left
 from tbtui.view.waiting import (
     RUN_PAUSED,
-    Need,
-    NeedKind,
     doing,
     duration,
+    need_words,
     needs,
     retry_wait,
     stage,
@@ -44,11 +46,15 @@ from tbtui.view.waiting import (
 )
 from tbtui.vocabulary import RunPhase
 
-_KEYS: dict[NeedKind, str] = {"review": "review", "trial": "pause", "paused": "pause-run"}
+_KEYS = {
+    Rule.WAITS_REVIEW: "review",
+    Rule.HELD_TRIALS: "pause",
+    Rule.WAITS_PAUSED: "pause-run",
+}
 """Ids of the keys that answer a need."""
 
 
-def notice(frame: Frame, screen: Screen[object], *, said: frozenset[NeedKind]) -> list[Span]:
+def notice(frame: Frame, screen: Screen[object], *, said: frozenset[Rule]) -> list[Span]:
     """`review waits · V`, with the key that opens it; `said` are the needs that the line shows
     elsewhere. The review's own screen shows it without this."""
     from tbtui.ui.context import ScopedScreen
@@ -56,32 +62,38 @@ def notice(frame: Frame, screen: Screen[object], *, said: frozenset[NeedKind]) -
     if frame.state.status is not None:
         return []
     scopes = screen.SCOPES if isinstance(screen, ScopedScreen) else ()
-    elsewhere = said | {"review"} if "review" in scopes else said
+    elsewhere = said | {Rule.WAITS_REVIEW} if "review" in scopes else said
     spans: list[Span] = []
     for need in needs(frame.outlook):
-        if need.kind == "review" and need.kind not in elsewhere:
+        if need.rule in elsewhere:
+            continue
+        if need.rule is Rule.WAITS_REVIEW:
             spans.append((f"review waits{with_key(need, frame)} ", frame.palette.attention))
-        elif need.kind not in elsewhere:
-            spans.append((f"{need.words(frame.now)} ", frame.palette.attention))
+        else:
+            spans.append((f"{need_words(need, frame.outlook)} ", frame.palette.attention))
     return spans
 
 
-def with_key(need: Need, frame: Frame) -> str:
+def with_key(need: Finding, frame: Frame) -> str:
     """` · V`, ` · z resumes`: the key that answers the need; empty where the run takes no
     commands."""
-    id = "freeze" if need.held == "frozen" else _KEYS.get(need.kind)
-    if id is None or (frame.run.replay is not None and need.kind != "review"):
+    id, review = _KEYS.get(need.rule), need.rule is Rule.WAITS_REVIEW
+    if need.rule is Rule.HELD_TRIALS and frame.state.trials[need.trials[0]].hold.frozen:
+        id = "freeze"
+    if id is None or (frame.run.replay is not None and not review):
         return ""
-    return f" · {frame.keys.name_of(id)}{'' if need.kind == 'review' else ' resumes'}"
+    return f" · {frame.keys.name_of(id)}{'' if review else ' resumes'}"
 
 
-_WAITED_FOR: frozenset[NeedKind] = frozenset({"policy", "paused", "trial"})
+_WAITED_FOR: frozenset[Rule] = frozenset({Rule.WAITS_POLICY, Rule.WAITS_PAUSED, Rule.HELD_TRIALS})
 """Needs of a run that are what it waits for."""
-NOT_ABOVE_TRIALS: frozenset[NeedKind] = frozenset({"policy", "paused", "failing"})
+NOT_ABOVE_TRIALS: frozenset[Rule] = frozenset(
+    {Rule.WAITS_POLICY, Rule.WAITS_PAUSED, Rule.ALL_FAILING}
+)
 """Needs that are not shown above a single trial."""
 
 
-class Line(Pane, can_focus=False):
+class LinePane(Pane, can_focus=False):
     """A pane without a title that never scrolls."""
 
     EVERY = MOMENT
@@ -90,7 +102,7 @@ class Line(Pane, can_focus=False):
         return ""
 
 
-class StatusLine(Line):
+class StatusLine(LinePane):
     """Shows what the run does and waits for."""
 
     def key(self, frame: Frame) -> Hashable:
@@ -114,19 +126,19 @@ class StatusLine(Line):
         left: list[Span] = []
         if frame.badge:
             left.append((f" {clip(frame.badge, width // 3)} ", palette.badge))
-        if width >= 110:
-            files = file_link(frame.run.directory.path)
-            left += [(" ", None), ("tbtui", palette.accent + files), (" ▸ ", palette.faint)]
-            left += [
-                (
-                    Name(dataset_name(state) if state.tasks else frame.run.directory.name),
-                    palette.strong,
-                )
-            ]
-            left.append(dot)
-        else:
-            left.append((" ", None))
-        left += self._progress(frame)
+        progress = self._progress(frame)
+        files = file_link(frame.run.directory.path)
+        name = Name(dataset_name(state) if state.tasks else frame.run.directory.name)
+        of: list[Span] = [
+            (" ", None),
+            ("tbtui", palette.accent + files),
+            (" ▸ ", palette.faint),
+            (name, palette.strong),
+            dot,
+        ]
+        # What a run needs of a person may be long: its name is known.
+        left += of if width >= 110 and room([*left, *of, *progress]) >= 0 else [(" ", None)]
+        left += progress
         if frame.ending:
             left += [dot, (frame.ending, palette.attention)]
         elif frame.run.trouble:
@@ -150,27 +162,36 @@ class StatusLine(Line):
         palette, state = frame.palette, frame.state
         right = notice(frame, self.screen, said=_WAITED_FOR)
         if state.alarms:
-            name = f" {state.alarms[-1].words}" if width >= 110 else ""
+            name = f" {state.alarms[-1].alarm.words}" if width >= 110 else ""
             right.append((f"{ALARM_MARK}{state.alarms_raised}{name} ", palette.bad))
         warnings = sum(1 for note in state.notes if note.level in ("warning", "error"))
         if warnings:
             right.append((f"▲{warnings} ", palette.attention))
+        runs_on: list[Span] = []
         if state.policy and width >= 150:
-            right.append(self._policy(frame))
-            right.append((f" {state.model_name} · {state.environment} · ", palette.muted))
+            model = state.model_name
+            if PurePath(model).is_absolute():
+                model = PurePath(model).name
+            runs_on = [
+                self._policy(frame),
+                (f" {model} · {state.environment} · ", palette.muted),
+            ]
+        calls = sum(cell_len(text) for text, _ in right)
+        if calls + sum(cell_len(text) for text, _ in runs_on) <= width // 2:
+            right += runs_on
         if state.started_at is not None:
             right.append((f"{duration(state.seconds(frame.now))} ", palette.text))
-            left_sec = run_remaining_sec(state, frame.now)
-            goes_on = not (frame.ending or frame.run.trouble or frame.run.replay)
-            if left_sec is not None and goes_on and width >= 110:
-                right.append((f"· {time_left(left_sec)} left ", palette.muted))
+            hours = forecast("hours", state, frame.now)
+            goes_on = not (frame.ending or frame.run.trouble)
+            if hours is not None and hours.left and goes_on and width >= 110:
+                right.append((f"· {hours.left} left ", palette.muted))
         return right
 
     def _waiting(self, frame: Frame, width: int, room: int) -> list[Span]:
         """What the run waits for, and the key that resumes what a person holds; where that has
         no room, without what is in brackets."""
         palette, waiting = frame.palette, waiting_for(frame.outlook)
-        waited_for = [need for need in needs(frame.outlook) if need.kind in _WAITED_FOR]
+        waited_for = [need for need in needs(frame.outlook) if need.rule in _WAITED_FOR]
         style = palette.attention if waited_for else palette.text
         key = "".join(with_key(need, frame) for need in waited_for[:1])
         if key and waiting == RUN_PAUSED:
@@ -212,7 +233,7 @@ class StatusLine(Line):
         return spans
 
 
-class Summary(Line):
+class Summary(LinePane):
     """Reward, pass rate and queue in one line each, for small windows. A click shows more."""
 
     EVERY = 2 * MOMENT
@@ -237,9 +258,10 @@ class Summary(Line):
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state
-        rewards = list(state.rewards)
+        step = state.rewarded_step()
+        rewards = step.rewards if step is not None else []
         bins: list[Span] = [(" reward    ", palette.muted)]
-        if rewards:
+        if step is not None and rewards:
             columns = reward_bins(rewards, 8)
             most = max(each.count for each in columns)
             for each in columns:
@@ -250,7 +272,7 @@ class Summary(Line):
             tail: list[Span] = [
                 ("mean ", palette.muted),
                 (rate(mean), palette.strong),
-                (f"  last {len(rewards)} ", palette.muted),
+                (f" of {len(rewards)}, step {step.step} ", palette.muted),
             ]
         else:
             bins.append(("after the first training trials", palette.faint))
@@ -319,7 +341,7 @@ _REASON = 24
 """Cells from which on there is room to say why a trial ended."""
 
 
-class TrialHead(Line):
+class TrialHead(LinePane):
     """Shows which trial this is, and its state."""
 
     def key(self, frame: Frame) -> Hashable:
@@ -335,8 +357,8 @@ class TrialHead(Line):
         left: list[Span] = [
             (f" {glyph.char} ", glyph.style),
             (Name(trial.label), palette.strong),
-            (f"  {doing(trial)}", palette.frozen if trial.frozen else palette.text),
-            (f" by {visible(trial.typist)}" if trial.typist else "", palette.text),
+            (f"  {doing(trial)}", palette.frozen if trial.hold.frozen else palette.text),
+            (f" by {visible(trial.hold.typist)}" if trial.hold.typist else "", palette.text),
             (f"  {elapsed(active_seconds(trial, frame.now))}", palette.muted),
         ]
         if (remaining := remaining_sec(trial, frame.state, frame.now)) is not None:
@@ -395,7 +417,8 @@ class TrialHead(Line):
 
 def reading_on(frame: Frame) -> str:
     """How far the journal has been read, in words."""
-    return f"reading the journal, {frame.run.progress():.0%}"
+    # All of it is never still to be read.
+    return f"catching up, {min(99, int(100 * frame.run.progress()))}%"
 
 
 def purpose_words(trial: TrialView) -> str:

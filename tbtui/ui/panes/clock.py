@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -16,20 +17,25 @@ from tbtui.journal.database import JournalError
 from tbtui.ui.context import run_app_of
 from tbtui.ui.drawing.rows import Span, split_row
 from tbtui.ui.drawing.text import clip, clock_time, visible
-from tbtui.ui.panes.bars import Line
+from tbtui.ui.panes.bars import LinePane
 from tbtui.ui.panes.pane import Frame
 from tbtui.ui.theme.glyphs import CLOCK_MARKS
 from tbtui.ui.theme.palette import Palette
 
 if TYPE_CHECKING:
-    from tbtui.journal.timeline import MarkKind
+    from tbtui.journal.timeline import MarkKind, TimelineMarks
     from tbtui.ui.runs import ReplayedRun
 
 _SHORT_SEC = 10.0
 """What is shorter is timed in tenths of a second."""
+_RAREST_LAST: tuple[MarkKind, ...] = ("failure", "step", "evaluation", "broken", "command")
+_SPARSE = 6
+"""Failed trials are marked where they stand apart: in at most every sixth column."""
+_EVERY = 4
+"""Marks of steps and evaluations are thinned to at most one in this many columns."""
 
 
-class TransportLine(Line):
+class TransportLine(LinePane):
     """The clock's place in the run, or in the opened trial.
 
     Marked with steps, evaluations, failures and commands, as soon as they have been read. A click
@@ -68,12 +74,12 @@ class TransportLine(Line):
             self.run_worker(self._read_marks(run), name="marks")
 
     async def _read_marks(self, run: ReplayedRun) -> None:
-        from tbtui.journal.timeline import Marks, read_marks
+        from tbtui.journal.timeline import TimelineMarks, read_marks
 
         try:
             run.marks = await asyncio.to_thread(read_marks, run.directory)
         except JournalError:
-            run.marks = Marks({})  # the notes have it
+            run.marks = TimelineMarks({})  # the notes have it
 
     def key(self, frame: Frame) -> Hashable:
         if (run := frame.run.replay) is None:
@@ -109,7 +115,7 @@ class TransportLine(Line):
         here = round(min(1.0, max(0.0, share)) * (room - 1))
         self._track = (len(left[0][0]), room)
         self._speed_at = width - len(right[-1][0])
-        marks = run.marks.columns(start, end, room) if run.marks is not None else {}
+        marks = mark_columns(run.marks, start, end, room) if run.marks is not None else {}
         left += [
             *_marked_line(0, here, "━", palette.accent, marks, palette),
             ("●", style),
@@ -180,3 +186,41 @@ def _marked_line(
         spans += [(line * (place - at), style), (CLOCK_MARKS[kind], styles[kind])]
         at = place + 1
     return [*spans, (line * (end - at), style)]
+
+
+def mark_columns(marks: TimelineMarks, start: float, end: float, count: int) -> dict[int, MarkKind]:
+    """Which of `count` columns, from `start` to `end`, have a mark; of several the rarest.
+
+    What it costs depends on `count`, and hardly on how many marks there are.
+    """
+    if end <= start or count < 2:
+        return {}
+    width = (end - start) / (count - 1)
+    found: dict[int, MarkKind] = {}
+    for kind in _RAREST_LAST:
+        times = marks.times.get(kind, ())
+        if kind in ("step", "evaluation"):
+            for time in _thinned(times, start, end, count // _EVERY):
+                found[round((time - start) / width)] = kind
+            continue
+        edges = [bisect_left(times, start + (at - 0.5) * width) for at in range(count + 1)]
+        # What lies outside belongs to no column at its edge.
+        edges[0], edges[-1] = bisect_left(times, start), bisect_right(times, end)
+        marked = [at for at in range(count) if edges[at] < edges[at + 1]]
+        if kind != "failure" or len(marked) <= count // _SPARSE:
+            found |= dict.fromkeys(marked, kind)
+    return found
+
+
+def _thinned(times: tuple[float, ...], start: float, end: float, most: int) -> Iterator[float]:
+    """Yield the times from `start` to `end`: each one, or every second, fifth, tenth, ..."""
+    first, last = bisect_left(times, start), bisect_right(times, end)
+    every = next(
+        size * power
+        for power in (10**exponent for exponent in range(20))
+        for size in (1, 2, 5)
+        if (last - first) <= most * size * power or not most
+    )
+    # The last of each `every`, counted from the run's first.
+    for at in range(first + (-first - 1) % every, last, every):
+        yield times[at]

@@ -31,6 +31,8 @@ _SIDE_BY_SIDE = 26
 """Columns that a small chart with axes needs."""
 _INTERVAL_FITS = 36
 """Columns from which on the heading has room for the confidence interval."""
+_COVERAGE_FITS = 62
+"""Columns from which on it has room for what the rate leaves out, in words."""
 _NOTHING = 1e-6
 """What sums of 32-bit numbers differ by."""
 _ROWS_FOR_LINES = 12
@@ -130,9 +132,10 @@ def _head(frame: Frame, width: int) -> Strip:
     if width >= _INTERVAL_FITS:
         left.append((interval(state), palette.muted))
     latest = next((each for each in reversed(state.evals) if each.pass_rate is not None), None)
-    if latest is not None and latest.coverage:
+    if latest is not None and latest.held_out is not None and latest.held_out.share:
         # What the rate leaves out matters more than how sure it is.
-        left[2:] = [(f" {latest.coverage}", palette.attention)]
+        words = latest.held_out.coverage if width >= _COVERAGE_FITS else latest.held_out.share
+        left[2:] = [(f" {words}", palette.attention)]
     if width >= _LARGE[0] and (words := at_k(state)):
         left.append((f"  {words}", palette.muted))
     right: list[Span] = [

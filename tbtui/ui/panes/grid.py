@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
@@ -58,7 +59,7 @@ class _Block:
 
     @property
     def size(self) -> int:
-        return len(self.group.trials)
+        return len(self.group.listed)
 
     @property
     def lines(self) -> int:
@@ -70,6 +71,10 @@ class _Block:
             return 0, self.top
         x, y = self.tiles.place(index)
         return x, self.top + 1 + y
+
+    def sibling(self, index: int | None) -> int | None:
+        """Place in the row of a listed trial."""
+        return None if index is None else self.group.trials.index(self.group.listed[index])
 
     def at(self, column: int, *, last: bool) -> int:
         """The trial in a column: of the first row of tiles, or of the last one."""
@@ -107,8 +112,8 @@ class TrialGrid(Pane):
         super().__init__(id)
         self._blocks: list[_Block] = []
         self._layout: RowLayout | None = None
-        self._heading: list[Strip] = []
-        """The names of the columns, where there is room for them."""
+        self._heading = Strip.blank(0)
+        """The names of the columns, where there are several groups."""
         self._shape: Hashable = None
         """What stands where: as it changes, all is drawn anew."""
         self._tiles: dict[str, tuple[Hashable, list[Strip]]] = {}
@@ -129,7 +134,7 @@ class TrialGrid(Pane):
         if order := ORDER_WORDS[frame.listing.order]:
             title += f" · {order}"
         if self._unseen:
-            unseen = f" · {self._unseen} ended meanwhile"
+            unseen = f" · {self._unseen} ended since you looked"
             follows = f" ({frame.keys.name_of('follow')} follows)"
             wordings = (unseen + follows, unseen, f" · {self._unseen} ended")
             room = self.size.width - _TITLE_ENDS - len(title)
@@ -150,10 +155,12 @@ class TrialGrid(Pane):
         title = f"{held_out}trials · {running} running · {first.words} done"
         if more:
             title = f"trials · {running} running · {_by_batch([first, *more])}"
-        frozen = sum(1 for trial in frame.shown if trial.frozen)
-        paused = sum(1 for trial in frame.shown if trial.paused) - frozen
-        left_out = sum(1 for trial in frame.shown if trial.left_out in ("excluded", "masked"))
-        for some, word in ((paused, "paused"), (frozen, "frozen"), (left_out, "left out")):
+        frozen = sum(1 for trial in frame.shown if trial.hold.frozen)
+        paused = sum(1 for trial in frame.shown if trial.hold.paused) - frozen
+        why = Counter(trial.left_out for trial in frame.shown)
+        counts = (paused, "paused"), (frozen, "frozen")
+        aside = (why["excluded"], "excluded"), (why["masked"], "masked")
+        for some, word in (*counts, *aside):
             if some:
                 title += f" · {some} {word}"
         return title
@@ -170,7 +177,7 @@ class TrialGrid(Pane):
             return
         self._message, self._key = [], None
         groups = grouped(frame.listed, frame.state)
-        self._trials = [trial for group in groups for trial in group.trials]
+        self._trials = [trial for group in groups for trial in group.listed]
         chosen = frame.selected.trial if frame.selected else None
         index = next((i for i, t in enumerate(self._trials) if t.trial == chosen), self._index)
         index = min(index, len(self._trials) - 1)
@@ -187,22 +194,22 @@ class TrialGrid(Pane):
     def _arrange(self, groups: Sequence[TrialGroup], chosen: int, size: Size, frame: Frame) -> bool:
         """Say what stands where; whether that has changed."""
         layout = row_layout(groups, size.width)
-        heading = 1 < len(groups) < size.height
-        tiles = self._open_tiles(groups, chosen, size, int(heading))
-        of_groups = [(g.key, len(g.trials), each) for g, each in zip(groups, tiles, strict=True)]
+        heading = int(len(groups) > 1)
+        tiles = self._open_tiles(groups, chosen, size, heading)
+        of_groups = [(g.key, len(g.listed), each) for g, each in zip(groups, tiles, strict=True)]
         shape = (size, layout, heading, frame.palette.name, *of_groups)
         if shape == self._shape:
             for block, group in zip(self._blocks, groups, strict=True):
                 block.group = group
             return False
         self._shape, self._layout = shape, layout
-        self._heading = [heading_row(layout, frame.palette)] if heading else []
+        self._header, self._heading = heading, heading_row(layout, frame.palette)
         self._blocks = []
-        first, top = 0, len(self._heading)
+        first, top = 0, heading
         for group, each in zip(groups, tiles, strict=True):
             self._blocks.append(_Block(group, first, top, each))
-            first, top = first + len(group.trials), top + self._blocks[-1].lines
-        shown = {t.trial for b in self._blocks if b.tiles is not None for t in b.group.trials}
+            first, top = first + len(group.listed), top + self._blocks[-1].lines
+        shown = {t.trial for b in self._blocks if b.tiles is not None for t in b.group.listed}
         self._tiles = {trial: tile for trial, tile in self._tiles.items() if trial in shown}
         self.extend(Size(size.width, top))
         self.refresh()
@@ -212,11 +219,11 @@ class TrialGrid(Pane):
         self, groups: Sequence[TrialGroup], chosen: int, size: Size, heading: int
     ) -> list[TileLayout | None]:
         """The tiles of each group; None: it is closed."""
-        counts = [len(group.trials) for group in groups]
+        counts = [len(group.listed) for group in groups]
         room = size.height - heading - len(groups)
         if len(groups) > 1 and (shared := shared_layout(counts, size.width, room)) is not None:
             return [shared] * len(groups)
-        labels = [max(cell_len(label_of(trial)) for trial in group.trials) for group in groups]
+        labels = [max(cell_len(label_of(trial)) for trial in group.listed) for group in groups]
         if not any(group.key in self._opened for group in groups):
             here = _group_at(counts, chosen)
             tiles = tile_layout(counts[here], size.width, max(1, room), labels[here])
@@ -225,7 +232,7 @@ class TrialGrid(Pane):
                 tiles if place == here and (fits or len(groups) == 1) else None
                 for place in range(len(groups))
             ]
-        room = max(_OPENED, size.height - 1)
+        room = max(_OPENED, size.height - heading - 1)
         return [
             tile_layout(count, size.width, room, label) if group.key in self._opened else None
             for group, count, label in zip(groups, counts, labels, strict=True)
@@ -237,17 +244,18 @@ class TrialGrid(Pane):
         top, palette = round(self.scroll_y), frame.palette
         chosen = self._index - block.first
         chosen_here = chosen if 0 <= chosen < block.size else None
-        key = row_key(block.group, self._layout, chosen_here, frame.now, palette)
+        in_row = block.sibling(chosen_here)
+        key = row_key(block.group, self._layout, in_row, frame.now, palette)
         if key != block.row_key:
             block.row_key = key
             opened = block.tiles is not None
             block.row = group_row(
-                block.group, self._layout, palette, frame.now, chosen=chosen_here, opened=opened
+                block.group, self._layout, palette, frame.now, chosen=in_row, opened=opened
             )
             self.refresh(Region(0, block.top - top, self._layout.width, 1))
         if block.tiles is None:
             return
-        for place, trial in enumerate(block.group.trials):
+        for place, trial in enumerate(block.group.listed):
             tile = tile_key(trial, frame, block.tiles, place == chosen_here), block.tiles
             if trial.trial in self._tiles and self._tiles[trial.trial][0] == tile:
                 continue
@@ -276,7 +284,7 @@ class TrialGrid(Pane):
         if key != self._key:
             self._key = key
             self._blocks, self._trials, self._tiles = [], [], {}
-            self._shape = None
+            self._shape, self._header = None, 0
             self._message = [
                 row(size.width, (f" {words}", palette.muted)),
                 row(size.width, (f" {hint}", palette.faint)),
@@ -288,12 +296,12 @@ class TrialGrid(Pane):
         if self._message:
             strip = self._message[y] if y < len(self._message) else Strip.blank(self.size.width)
             return strip.apply_style(self._ground)
-        strip = self._line(y + round(self.scroll_y))
+        strip = self._line(self.row_at(y))
         return strip.adjust_cell_length(self.size.width).apply_style(self._ground)
 
     def _line(self, line: int) -> Strip:
-        if line < len(self._heading):
-            return self._heading[line]
+        if line < self._header:
+            return self._heading
         block = self._block_at(line)
         if block is None:
             return Strip.blank(self.size.width)
@@ -301,7 +309,7 @@ class TrialGrid(Pane):
             return block.row
         line -= block.top + 1
         first = line // block.tiles.height * block.tiles.columns
-        trials = block.group.trials[first : first + block.tiles.columns]
+        trials = block.group.listed[first : first + block.tiles.columns]
         rows = (self._tiles[t.trial][1] for t in trials if t.trial in self._tiles)
         return Strip.join(tile[line % block.tiles.height] for tile in rows)
 
@@ -314,20 +322,18 @@ class TrialGrid(Pane):
 
     @property
     def text(self) -> str:
-        height = self.virtual_size.height
-        return "\n".join(
-            self.render_line(y - round(self.scroll_y)).text.rstrip() for y in range(height)
-        )
+        rows = self._message or [self._line(y) for y in range(self.virtual_size.height)]
+        return "\n".join(strip.text.rstrip() for strip in rows)
 
     def visible_trials(self) -> list[str]:
         """Return the trials whose tiles are visible."""
-        top, height = round(self.scroll_y), self.size.height
+        top, end = round(self.scroll_y) + self.header, round(self.scroll_y) + self.size.height
         return [
             trial.trial
             for block in self._blocks
             if block.tiles is not None and block.tiles.height >= _LOWEST
-            for place, trial in enumerate(block.group.trials)
-            if top - block.tiles.height < block.place(place)[1] < top + height
+            for place, trial in enumerate(block.group.listed)
+            if top - block.tiles.height < block.place(place)[1] < end
         ]
 
     @property
@@ -373,7 +379,7 @@ class TrialGrid(Pane):
         block = self._blocks[here]
         _, top = block.place(place)
         lines = block.tiles.height if block.tiles is not None else 1
-        if top + lines - block.top <= self.scrollable_content_region.height:
+        if top + lines - block.top <= self.scrollable_content_region.height - self.header:
             self.reveal(top + lines - 1)
             self.reveal(block.top)
         self.reveal(top + lines - 1)
@@ -415,9 +421,11 @@ class TrialGrid(Pane):
         here = chosen if 0 <= chosen < block.size else None
         if at.y == block.top:
             x = at.x - self._layout.siblings_at
-            place = self._layout.siblings.at(x, block.size, here)
-            # Beside the glyphs it is the group that is meant.
-            place = (here or 0) if place is None else place
+            group = block.group
+            at_x = self._layout.siblings.at(x, len(group.trials), block.sibling(here))
+            clicked = None if at_x is None else group.trials[at_x]
+            # Beside the glyphs, and on one that is dimmed, it is the group that is meant.
+            place = group.listed.index(clicked) if clicked in group.listed else here or 0
         else:
             assert block.tiles is not None
             if at.x >= block.tiles.width * block.tiles.columns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -14,15 +14,60 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tbtui.ui.command_rules import keys_that_work
+from tbtui.journal.verbs import meant
 from tbtui.ui.context import ScopedScreen, app_of
 from tbtui.ui.drawing.rows import Span, split_row
 from tbtui.ui.input.abilities import perform
 from tbtui.ui.input.keys import Key, KeyTable, Scope
-from tbtui.ui.panes.bars import Line
+from tbtui.ui.panes.bars import LinePane
 from tbtui.ui.panes.pane import Frame
 from tbtui.ui.textual_seam import Columns, Painted
 from tbtui.ui.theme.palette import Palette
+from tbtui.view.current import attempts
+from tbtui.view.standing import standing
+from tbtui.view.state import RunState, TrialView
+from tbtui.vocabulary import CommandVerb
+
+_ASKED: dict[str, CommandVerb] = {
+    "pause": "pause",
+    "freeze": "freeze",
+    "stop": "stop",
+    "cancel": "cancel",
+    "retry": "retry",
+    "exclude": "exclude",
+    "relabel": "relabel",
+    "take-over": "take_over",
+    "message": "message",
+    "fork": "fork",
+}
+"""Id of a key that is for a trial -> what it asks of it."""
+
+_OF_A_TRIAL = frozenset({"open", "group", "trial-group"})
+"""Ids of further keys that need one."""
+
+
+def keys_that_work(keys: Iterable[Key], trial: TrialView | None, state: RunState) -> list[Key]:
+    """Leave out keys that would be refused for the trial, or the run, as it stands; name each for
+    what it does now."""
+    working = []
+    for key in keys:
+        if key.id == "pause-run" and state.paused:
+            working.append(replace(key, label="resume run"))
+        elif key.id in _OF_A_TRIAL and trial is None:
+            continue
+        elif key.id == "parent":
+            if trial is not None and trial.parent in state.trials:
+                working.append(key)
+        elif key.id == "attempt":
+            if trial is not None and len(attempts(trial, state)) > 1:
+                working.append(key)
+        elif (verb := _ASKED.get(key.id)) is None:
+            working.append(key)
+        elif trial is not None:
+            now, why = meant(verb, standing(trial, state))
+            if not why:
+                working.append(key if now == verb else replace(key, label=now))
+    return working
 
 
 class WordsLine(Columns):
@@ -70,7 +115,7 @@ def without_idle(keys: list[Key], screen: Screen[Any]) -> list[Key]:
     return [key for key in keys if key.id not in idle]
 
 
-class KeyBar(Line):
+class KeyBar(LinePane):
     """The keys that matter here and work now; each can be clicked."""
 
     EVERY = 1

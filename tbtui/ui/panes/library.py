@@ -16,10 +16,10 @@ from tbtui.terminal import visible
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, rate, visible_lines, wrap
 from tbtui.ui.input.keys import bindings
-from tbtui.ui.library import Preview, TaskEntry, TaskRecord
-from tbtui.ui.task_choice import Row, TaskChoice, about, size_text
+from tbtui.ui.library import PastTask, Preview, TaskEntry
+from tbtui.ui.task_choice import TaskChoice, TreeRow, about, size_text
 from tbtui.ui.textual_seam import Painted, cropped
-from tbtui.ui.theme.glyphs import HELD_OUT_MARK, UNFIT_MARK
+from tbtui.ui.theme.glyphs import HELD_OUT_MARK, UNUSABLE_MARK
 from tbtui.ui.theme.palette import Palette
 
 ALL, SOME, NONE = "■", "◧", "□"
@@ -52,7 +52,7 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         self.settle()
 
     @property
-    def current(self) -> Row | None:
+    def current(self) -> TreeRow | None:
         rows = self._choice.rows
         return rows[self._cursor] if rows else None
 
@@ -68,7 +68,7 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         self._resize()
         self._moved()
 
-    def go_to(self, wanted: Row) -> None:
+    def go_to(self, wanted: TreeRow) -> None:
         """Put the cursor on a row."""
         self._cursor = self._choice.rows.index(wanted)
         self._moved()
@@ -117,7 +117,7 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         marks = f" {ALL} selected  {HELD_OUT_MARK} held out"
         return split_row(width, [(marks, muted)], [(heads, muted)], ground)
 
-    def _line(self, each: Row, width: int, under: bool) -> Strip:
+    def _line(self, each: TreeRow, width: int, under: bool) -> Strip:
         palette, choice = self._palette, self._choice
         count = sum(id in choice.selected for id in each.ids)
         mark = ALL if count == len(each.ids) else SOME if count else NONE
@@ -132,15 +132,15 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
             case "task":
                 lead = "       "
         held_out = each.level == "task" and choice.entries[each.ids[0]].use != "train"
-        unfit = each.level == "task" and each.ids[0] in choice.obstacles
-        if unfit:
+        unusable = each.level == "task" and each.ids[0] in choice.unusable
+        if unusable:
             name = palette.infrastructure
         left: list[Span] = [
             (lead, palette.muted),
             (f"{mark} ", ticked),
             (f"{HELD_OUT_MARK} " if held_out else "", palette.held_out),
-            (Name(each.name), palette.held_out if held_out and not unfit else name),
-            (f" {UNFIT_MARK}" if unfit else "", palette.infrastructure),
+            (Name(each.name), palette.held_out if held_out and not unusable else name),
+            (f" {UNUSABLE_MARK}" if unusable else "", palette.infrastructure),
         ]
         if each.level != "task":
             counted = palette.accent if count else palette.muted
@@ -154,7 +154,7 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
             base = palette.on_raised
         return split_row(width, left, right, base)
 
-    def _facts(self, each: Row, width: int) -> list[Span]:
+    def _facts(self, each: TreeRow, width: int) -> list[Span]:
         """Difficulty of a task, pass rate, seconds, size; in columns, the last gone when narrow."""
         palette, choice = self._palette, self._choice
         entries = [choice.entries[id] for id in each.ids]
@@ -207,7 +207,7 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         else:
             self._to_parent(current)
 
-    def _to_parent(self, current: Row) -> None:
+    def _to_parent(self, current: TreeRow) -> None:
         levels = {"dataset": 0, "kind": 1, "task": 2}
         for index in range(self._cursor - 1, -1, -1):
             if levels[self._choice.rows[index].level] < levels[current.level]:
@@ -259,26 +259,26 @@ class TaskPreview(ScrollView, Painted, can_focus=True):
         self._rows: list[Strip] = []
         self.tab = 0
         self._entry: TaskEntry | None = None
-        self._record = TaskRecord()
+        self._record = PastTask()
         self._preview: Preview | None = None
         self._note = ""
-        self._obstacle = ""
+        self._unusable = ""
 
     def use(self, palette: Palette) -> None:
         self._palette = palette
         self._draw()
 
     def show(
-        self, entry: TaskEntry, record: TaskRecord, preview: Preview | None, obstacle: str = ""
+        self, entry: TaskEntry, record: PastTask, preview: Preview | None, unusable: str = ""
     ) -> None:
         """A task; without `preview` its files are still being read.
 
-        `obstacle`: why it can't be used here.
+        `unusable`: why it can't be used here.
         """
         if self._entry is None or entry.id != self._entry.id:
             self.scroll_to(y=0, animate=False)
         self._entry, self._record, self._preview, self._note = entry, record, preview, ""
-        self._obstacle = obstacle
+        self._unusable = unusable
         self._draw()
 
     def show_note(self, note: str) -> None:
@@ -366,9 +366,12 @@ class TaskPreview(ScrollView, Painted, can_focus=True):
         facts += [f"{about(entry.timeout_sec)} for the agent", size_text(entry.size)]
         for line in wrap(" · ".join(filter(None, facts)), width):
             yield [(f" {line}", palette.muted)]
-        if self._obstacle:
-            for line in wrap(f"can't be used here: {visible(self._obstacle)}", width):
+        if self._unusable:
+            for line in wrap(f"can't be used here: {visible(self._unusable)}", width):
                 yield [(f" {line}", palette.infrastructure)]
+        if self._preview is not None and (names := self._preview.variables):
+            for line in wrap(f"takes variables of this machine: {names}", width):
+                yield [(f" {line}", palette.muted)]
         yield []
 
     @property
@@ -384,13 +387,14 @@ def _places() -> Iterator[tuple[int, int]]:
         x += len(name) + 4
 
 
-def _history(record: TaskRecord, width: int, palette: Palette) -> Iterator[list[Span]]:
+def _history(record: PastTask, width: int, palette: Palette) -> Iterator[list[Span]]:
     if not record.runs:
         yield [(" no recorded run has tried this task", palette.faint)]
         return
     seconds = about(record.seconds) if record.seconds is not None else "–"
+    runs = f"{len(record.runs)} run{'s' * (len(record.runs) != 1)}"
     yield [
-        (f" {record.rollouts} rollouts in {len(record.runs)} runs", palette.strong),
+        (f" {record.rollouts} rollouts in {runs}", palette.strong),
         (f" · pass rate {rate(record.pass_rate).strip()} · {seconds} each", palette.muted),
     ]
     yield []

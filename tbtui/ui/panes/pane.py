@@ -84,6 +84,8 @@ class Pane(RowsView, can_focus=True):
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
         self._rows: list[Strip] = []
+        self._header = 0
+        """The first rows, which stay while the rest scrolls: names of columns."""
         self._key: Hashable = None
         self._title = ""
         self._ground = Style.null()
@@ -142,8 +144,17 @@ class Pane(RowsView, can_focus=True):
             # Content, not str: a string would be read as markup.
             self.border_title = Content(visible(title)) if title else None
 
+    @property
+    def header(self) -> int:
+        """The rows at the top that stay; none where nothing but them would be in sight."""
+        return self._header if self.scrollable_content_region.height > self._header else 0
+
+    def row_at(self, y: int) -> int:
+        """The row, of all, that a line of the pane shows."""
+        return y if y < self.header else y + round(self.scroll_y)
+
     def render_line(self, y: int) -> Strip:
-        index = y + round(self.scroll_y)
+        index = self.row_at(y)
         if not 0 <= index < len(self._rows):
             return Strip.blank(self.size.width, self._ground)
         return cropped(self._rows[index], 0, self.size.width).apply_style(self._ground)
@@ -151,8 +162,8 @@ class Pane(RowsView, can_focus=True):
     def reveal(self, line: int) -> None:
         """Scroll as little as shows a row."""
         top, height = round(self.scroll_y), self.scrollable_content_region.height
-        if line < top:
-            self.move_to(line)
+        if line < top + self.header:
+            self.move_to(max(0, line - self.header))
         elif line >= top + height:
             self.move_to(line - height + 1)
 
@@ -164,7 +175,7 @@ class Pane(RowsView, can_focus=True):
     def place_of(self, event: events.MouseEvent) -> Offset | None:
         """Column and row, of all rows, under the pointer; None: it is not on the rows' ground."""
         at = event.get_content_offset(self)
-        return None if at is None else at + Offset(0, round(self.scroll_y))
+        return None if at is None else Offset(at.x, self.row_at(at.y))
 
     @override
     def title_clicked(self) -> None:
@@ -238,7 +249,7 @@ class GrowingPane(Pane):
     @property
     def _end(self) -> int:
         rows = self.max_scroll_y
-        return rows if self.newest_row is None else min(rows, self.newest_row)
+        return rows if self.newest_row is None else min(rows, self.newest_row - self.header)
 
     def to_newest(self) -> None:
         """Scroll to the newest item."""

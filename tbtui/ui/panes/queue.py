@@ -6,13 +6,14 @@ from collections.abc import Hashable, Iterator
 
 from textual.strip import Strip
 
-from tbtui.journal.figures import TRAINING_SPEED, dollars
+from tbtui.journal.figures import TRAINING_SPEED
 from tbtui.ui.drawing.rows import Span, pair, reason, row, split_row
 from tbtui.ui.drawing.text import clock_time, number, short_count, wrap
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.panes.server_rows import TABLE_WIDTH, gpu_rows, server_rows
 from tbtui.ui.theme.glyphs import SETUP_MARK
 from tbtui.view.forecast import amount, between, forecasts
+from tbtui.view.sentences import dollars
 from tbtui.view.server import PolicyLostView, PolicyView
 from tbtui.view.state import RunState
 from tbtui.view.waiting import new_policy
@@ -88,10 +89,10 @@ def _lost(lost: PolicyLostView, frame: Frame, width: int) -> Iterator[Strip]:
 
 def _sampling(now: PolicyView, frame: Frame, width: int) -> Iterator[Strip]:
     palette, server = frame.palette, now.server
-    told_by_kind = server is not None and (
+    shown_by_kind = server is not None and (
         bool(server.latencies) or (bool(server.requests) and width >= TABLE_WIDTH)
     )
-    if now.p50_sec is not None and now.p95_sec is not None and not told_by_kind:
+    if now.p50_sec is not None and now.p95_sec is not None and not shown_by_kind:
         yield pair(
             width,
             palette,
@@ -141,9 +142,6 @@ def _consumed(frame: Frame, width: int) -> Iterator[Strip]:
             (dollars(usd), palette.text),
             (f" · {dollars(step)} a step" if width >= _ROOMY_WIDTH else "", palette.muted),
         )
-        forecast = state.latest_metric("cost/forecast_usd")
-        if forecast is not None and state.status is None:
-            yield pair(width, palette, "by the end, about", (dollars(forecast), palette.text))
     elif state.totals and state.policy == "tinker":
         # Something has been consumed, at an unknown price.
         yield pair(width, palette, "cost", ("unknown: no prices", palette.muted))
@@ -155,11 +153,11 @@ def _consumed(frame: Frame, width: int) -> Iterator[Strip]:
 
 
 def _forecast(frame: Frame, width: int) -> Iterator[Strip]:
-    """Rows of what the rest of the run will take, and of what a useful group has taken; wide, with
-    intervals, and of a point of pass rate."""
+    """Rows of what the rest of the run will take, and of what a group with signal has taken; wide,
+    with intervals, and of a point of pass rate."""
     state, palette = frame.state, frame.palette
     roomy = width >= _WIDEST - 2
-    for each in forecasts(state):
+    for each in forecasts(state, frame.now):
         if each.unit == "rollouts" and not roomy:
             continue
         limit = (state.settings.get("budget") or {}).get(each.unit)
@@ -167,17 +165,22 @@ def _forecast(frame: Frame, width: int) -> Iterator[Strip]:
             style = palette.attention if each.spent >= 0.8 * limit else palette.text
             words = f"{amount(each.unit, each.spent)} of {amount(each.unit, limit)}"
             yield pair(width, palette, "budget", (words, style))
-        if each.to_come is not None:
-            words = (
-                between(each.unit, each.to_come) if roomy else amount(each.unit, each.to_come.value)
-            )
-            yield pair(width, palette, "to the end, about", (words, palette.text))
+        if each.left:
+            words = each.left_between if roomy else each.left
+            yield pair(width, palette, _TO_COME[each.unit], (words, palette.text))
         if each.useful_group is not None:
             words = amount(each.unit, each.useful_group)
-            yield pair(width, palette, "a useful group", (words, palette.text))
+            yield pair(width, palette, "per group with signal", (words, palette.text))
         if each.point is not None and roomy:
             words = between(each.unit, each.point)
-            yield pair(width, palette, "a point of pass rate", (words, palette.text))
+            yield pair(width, palette, "per point of pass rate", (words, palette.text))
+
+
+_TO_COME = {
+    "dollars": "cost to come",
+    "hours": "time left",
+    "rollouts": "rollouts to come",
+}
 
 
 def _up(frame: Frame, width: int) -> Iterator[Strip]:

@@ -6,11 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Hashable
 
+from rich.cells import cell_len
 from rich.style import Style
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
+from tbtui.invocation import to_type
 from tbtui.ui.drawing.group_rows import SiblingStrip, distinct_width, name_cell
 from tbtui.ui.drawing.rows import Span, row
 from tbtui.ui.drawing.text import clip, clip_name, number, rate, visible, wrap
@@ -89,6 +91,7 @@ class ReviewGroups(Pane):
         return frame.state.version, self.cursor.key, self.has_focus, self.review is None
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        self._header = int(self.review is not None)
         if self.review is None:
             return _nothing(frame, width)
         palette, groups = frame.palette, self.cursor.groups
@@ -210,14 +213,16 @@ def _nothing(frame: Frame, width: int) -> list[Strip]:
         ("", palette.muted),
     ]
     if setting == "off":
+        run = frame.run.directory.path
+        set_it = to_type("ctl", "config", "set", "review=suspects", "--run", run)
         texts += [
             (
                 "Reviews are off in this run. To review steps with suspect trials from now on:",
                 palette.muted,
             ),
-            ("  tbtui ctl config set review=suspects", palette.accent),
+            (f"  {set_it}", palette.accent),
             ("To review every step of another run:", palette.muted),
-            ("  tbtui run review=always", palette.accent),
+            (f"  {to_type('run', 'review=always')}", palette.accent),
         ]
     else:
         which = {"suspects": "a step with suspect trials waits", "always": "each step waits"}
@@ -235,6 +240,9 @@ def _nothing(frame: Frame, width: int) -> list[Strip]:
 
 
 _LABEL, _OUTCOME = 14, 15
+"""Cells of a trial's first columns where the window has no more."""
+_ALL_COLUMNS = 78
+"""Cells of all columns with these."""
 _WORDS_BESIDE = 150
 """Columns from which on there is room beside a trial's figures for its suspicions."""
 
@@ -251,6 +259,7 @@ class ReviewedTrials(Pane):
     def __init__(self, id: str, cursor: ReviewCursor) -> None:
         super().__init__(id)
         self.cursor = cursor
+        self._header = 1
         self._trials_at: list[int] = []
         """Row of each trial."""
 
@@ -276,14 +285,16 @@ class ReviewedTrials(Pane):
         if group is None:
             return []
         columns = ("reward", "advantage", "turns", "tokens", "gradient")
-        heads = f"     {'trial':<{_LABEL}}{'outcome':<{_OUTCOME}}"
+        longest = max(cell_len(each.label) for each in group.trials) + 1
+        label = max(_LABEL, min(longest, _LABEL + width - _ALL_COLUMNS))
+        heads = f"     {'trial':<{label}}{'outcome':<{_OUTCOME}}"
         heads += "".join(f"{name:>{len(name) + 2}}" for name in columns)
         rows = [row(width, (heads, palette.faint))]
         for each in group.trials:
             self._trials_at.append(len(rows))
             chosen = each is self.cursor.trial
             base = palette.on_raised if chosen else None
-            figures, words = _figures(each, palette, chosen), _words(each, palette)
+            figures, words = _figures(each, label, palette, chosen), _words(each, palette)
             beside = width >= _WORDS_BESIDE
             used = sum(len(text) for text, _ in figures) + 3 if beside else 5
             lines = [part for spans in words for part in _wrapped(spans, width - used - 1)]
@@ -320,7 +331,7 @@ class ReviewedTrials(Pane):
                 self.post_message(self.Opened())
 
 
-def _figures(each: ReviewedTrial, palette: Palette, chosen: bool) -> list[Span]:
+def _figures(each: ReviewedTrial, label: int, palette: Palette, chosen: bool) -> list[Span]:
     glyph, mark = reward_cell(each, palette)
     view, score = each.trial, each.score
     reward = view.reward if view is not None else score.reward if score is not None else None
@@ -331,7 +342,7 @@ def _figures(each: ReviewedTrial, palette: Palette, chosen: bool) -> list[Span]:
         glyph,
         mark,
         (" ", None),
-        (f"{clip_name(each.label, _LABEL - 1):<{_LABEL}}", name_style),
+        (f"{clip_name(each.label, label - 1):<{label}}", name_style),
         (f"{clip(outcome, _OUTCOME - 1):<{_OUTCOME}}", palette.muted),
     ]
     spans.append(
@@ -359,7 +370,7 @@ def _words(each: ReviewedTrial, palette: Palette) -> list[list[Span]]:
     style = palette.attention if each.undecided else palette.muted
     body = palette.text if each.undecided else palette.muted
     for suspicion in each.suspicions:
-        name = suspicion.suspect.replace("_", " ")
+        name = suspicion.suspect.words
         lines.append([(f"{SUSPECT_MARK} {name}: ", style), (suspicion.why, body)])
     if view is None:
         return lines

@@ -7,7 +7,6 @@ from typing import Any
 
 from textual.strip import Strip
 
-from tbtui.journal.summaries import RunSummary
 from tbtui.ui.drawing.charts import Series, axes
 from tbtui.ui.drawing.group_rows import group_row, heading_row, row_layout
 from tbtui.ui.drawing.rows import Span, row, split_row
@@ -16,6 +15,7 @@ from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.charts import thinned
 from tbtui.view.preview import RunPreview, changed_settings
+from tbtui.view.runs import RunSummary
 
 type Defaults = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 

@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.summaries import RunSummary
 from tbtui.ui.context import run_app_of
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import clip, clip_name, rate
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.palette import Palette
+from tbtui.view.runs import RunSummary
 from tbtui.view.waiting import duration
 
 _ROOMY = 118
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunOrder:
     name: str
     key: Callable[[RunSummary], Any]
 
 
 ORDERS = (
-    Order("newest first", lambda each: -(each.started_at or 0.0)),
-    Order("by name", lambda each: each.directory.name),
-    Order("best first", lambda each: -(each.last_pass_rate or 0.0)),
-    Order("most steps", lambda each: -each.step),
-    Order("by state", lambda each: each.standing),
+    RunOrder("newest first", lambda each: -(each.started_at or 0.0)),
+    RunOrder("by name", lambda each: each.directory.name),
+    RunOrder("best first", lambda each: -(each.last_pass_rate or 0.0)),
+    RunOrder("most steps", lambda each: -each.step),
+    RunOrder("by state", lambda each: each.standing),
 )
 
 _GLYPHS = {
@@ -115,6 +116,7 @@ class RunsPane(Pane):
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, listed = frame.palette, self.listed
+        self._header = int(bool(listed))
         if not listed:
             text = " reading the runs" if self.reading else " no run"
             if self.words:
@@ -122,12 +124,13 @@ class RunsPane(Pane):
             return [row(width, (text, palette.faint))]
         here = self._index(listed)
         charted = set(run_app_of(self).marked_runs)
-        rows = [_head(palette, width)]
+        columns = _columns(self._all, width)
+        rows = [_head(columns, palette, width)]
         for index, each in enumerate(listed):
             shown = each.directory.path == frame.run.directory.path
             marked = self.marked is not None and each.directory == self.marked.directory
             base = palette.on_raised if index == here else None
-            left, right = _cells(each, palette, width, shown=shown, marked=marked)
+            left, right = _cells(each, columns, palette, shown=shown, marked=marked)
             if each.directory in charted and not marked:
                 left[0] = (_CHARTED_MARK, palette.held_out)
             rows.append(split_row(width, left, right, base))
@@ -188,30 +191,61 @@ def _words(each: RunSummary) -> str:
 
 _OWN_NAME = len("2026-11-26-005508")
 """Cells of the name that a run without one gets."""
-_COLUMNS = (("steps", 9), ("held out", 12), ("trials", 8))
+_FIGURES = (("steps", 9), ("held out", 12), ("trials", 8))
+_TOOK, _STATE = 8, 14
+_STARTED = {16: "%Y-%m-%d %H:%M", 11: "%m-%d %H:%M", 5: "%m-%d"}
+"""Cells -> how a time is written in them."""
 
 
-def _head(palette: Palette, width: int) -> Strip:
-    roomy = width >= _ROOMY
-    left = f"   {'run':<{_name_width(width)}} {'started':<{_when_width(width)}} "
-    left += f"{'engine':<10} {'policy':<8} model" if roomy else "model"
-    right = "".join(f"{name:>{cells}}" for name, cells in _COLUMNS)
-    right += (f"{'took':>8}" if roomy else "") + f"  {'state':<11} "
-    return split_row(width, [(left, palette.faint)], [(right, palette.faint)])
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Cells of the columns whose width depends on what is listed."""
+
+    name: int
+    started: int
+    engine: int
+    """0: there is no room for it, nor for the policy and the time that a run took."""
+    policy: int
+
+    @property
+    def roomy(self) -> bool:
+        return self.engine > 0
 
 
-def _name_width(width: int) -> int:
-    return 30 if width >= _ROOMY else min(30, max(_OWN_NAME, width - 63))
+def _columns(runs: Sequence[RunSummary], width: int) -> _Columns:
+    """Whole names and models where the window is wide enough for both; next, whole times."""
+
+    def longest(head: str, words: Iterable[str]) -> int:
+        return max(len(head), *map(cell_len, words))
+
+    names = longest("run", (each.directory.name for each in runs))
+    models = longest("model", (each.model_name for each in runs))
+    engine = policy = 0
+    # Beside the marks, and a cell before the figures.
+    room = width - 3 - 1 - sum(cells for _, cells in _FIGURES) - _STATE
+    if width >= _ROOMY:
+        engine = min(10, longest("engine", (each.engine for each in runs)))
+        policy = min(8, longest("policy", (each.policy for each in runs)))
+        room -= engine + 1 + policy + 1 + _TOOK
+    free = room - names - 1 - models - 1
+    started = next((cells for cells in _STARTED if cells <= free), min(_STARTED))
+    room -= started + 2
+    least = min(names, max(_OWN_NAME, room // 2))
+    return _Columns(max(least, min(names, room - models)), started, engine, policy)
 
 
-def _when_width(width: int) -> int:
-    return 16 if width >= _ROOMY else 5
+def _head(columns: _Columns, palette: Palette, width: int) -> Strip:
+    left = f"   {'run':<{columns.name}} {'start':<{columns.started}} "
+    if columns.roomy:
+        left += f"{'engine':<{columns.engine}} {'policy':<{columns.policy}} "
+    right = "".join(f"{name:>{cells}}" for name, cells in _FIGURES)
+    right += (f"{'took':>{_TOOK}}" if columns.roomy else "") + f"  {'state':<{_STATE - 2}}"
+    return split_row(width, [(f"{left}model", palette.faint)], [(right, palette.faint)])
 
 
 def _cells(
-    each: RunSummary, palette: Palette, width: int, *, shown: bool, marked: bool
+    each: RunSummary, columns: _Columns, palette: Palette, *, shown: bool, marked: bool
 ) -> tuple[list[Span], list[Span]]:
-    roomy = width >= _ROOMY
     style = {
         "live": palette.accent,
         "finished": palette.good,
@@ -220,38 +254,36 @@ def _cells(
     }.get(each.standing, palette.muted)
     started = "–"
     if each.started_at is not None:
-        pattern = "%Y-%m-%d %H:%M" if roomy else "%m-%d"
-        started = time.strftime(pattern, time.localtime(each.started_at))
-    name = clip_name(each.directory.name, _name_width(width))
+        started = time.strftime(_STARTED[columns.started], time.localtime(each.started_at))
+    name = clip_name(each.directory.name, columns.name)
     mark = _MARKED_MARK if marked else _SHOWN_MARK if shown else " "
     left: list[Span] = [
         (mark, palette.attention if marked else palette.accent),
         (f"{_GLYPHS[each.standing]} ", style),
-        (f"{name:<{_name_width(width)}} ", palette.strong if shown else palette.text),
-        (f"{started:<{_when_width(width)}} ", palette.muted),
+        (f"{name:<{columns.name}} ", palette.strong if shown else palette.text),
+        (f"{started:<{columns.started}} ", palette.muted),
     ]
     if each.standing == "unreadable":
         # Whose it is stands before it.
         reason = each.reason.removeprefix(f"{each.directory.database}: ")
         return [*left, (reason, palette.bad)], []
-    if roomy:
+    if columns.roomy:
         left += [
-            (f"{clip(each.engine, 10):<10} ", palette.muted),
-            (f"{clip(each.policy, 8):<8} ", palette.muted),
+            (f"{clip(each.engine, columns.engine):<{columns.engine}} ", palette.muted),
+            (f"{clip(each.policy, columns.policy):<{columns.policy}} ", palette.muted),
         ]
     left.append((each.model_name, palette.text))
-    if roomy and each.standing == "failed":
+    if columns.roomy and each.standing == "failed":
         left.append((f"  {each.reason}", palette.bad))
-    steps = f"{each.step}" if each.max_steps is None else f"{each.step}/{each.max_steps}"
-    right: list[Span] = [(f"{steps:>9}", palette.text)]
+    right: list[Span] = [(f"{each.steps:>9}", palette.text)]
     if each.first_pass_rate is None or each.last_pass_rate is None:
         right.append((f"{'–':>12}", palette.faint))
     else:
         right.append((f"{rate(each.first_pass_rate):>6} → ", palette.muted))
         right.append((f"{rate(each.last_pass_rate)}", palette.strong))
     right.append((f"{each.rollouts:>8}", palette.text))
-    if roomy:
+    if columns.roomy:
         took = "–" if each.seconds is None else duration(each.seconds)
-        right.append((f"{took:>8}", palette.muted))
-    right.append((f"  {each.standing:<11} ", style))
+        right.append((f"{took:>{_TOOK}}", palette.muted))
+    right.append((f"  {each.standing:<{_STATE - 2}}", style))
     return left, right

@@ -204,7 +204,9 @@ class SiblingsPane(GrowingPane):
         at = first_difference(pieces, [piece for piece, _ in frame.run.tokens(other.sample)])
         if at is None:
             return None
-        piece, logprob = mine[at] if at < len(mine) else ("(ends here)", 0.0)
+        piece, logprob = mine[at] if at < len(mine) else ("(ends here)", None)
+        if not any(known for _, known in mine):
+            logprob = None
         return _Difference(at, "".join(pieces[max(0, at - _CONTEXT) : at]), piece, logprob)
 
     def action_choose(self, siblings: int, turns: int) -> None:
@@ -259,7 +261,8 @@ class _Difference:
     token: int
     before: str
     piece: str
-    logprob: float
+    logprob: float | None
+    """None: it isn't known."""
 
 
 def _block(
@@ -305,12 +308,13 @@ def _block(
 def _difference_row(difference: _Difference, palette: Palette, width: int) -> Strip:
     before = visible(difference.before.replace("\n", "⏎"))[-_CONTEXT:]
     piece = visible(difference.piece.replace("\n", "⏎"))
+    chance = "" if difference.logprob is None else f" p {number(math.exp(difference.logprob))}"
     return row(
         width,
         (f" ≠ token {difference.token + 1} ", palette.attention),
         (f"…{before}", palette.muted),
         (piece or "␣", palette.attention + Style(underline=True)),
-        (f" p {number(math.exp(difference.logprob))}", palette.muted),
+        (chance, palette.muted),
     )
 
 

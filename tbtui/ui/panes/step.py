@@ -11,6 +11,7 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
+from tbtui.findings import Finding, Rule
 from tbtui.outcomes import Outcome
 from tbtui.ui.drawing.charts import Bin, bar, reward_bins
 from tbtui.ui.drawing.rows import Span, row, sentence, split_row
@@ -19,18 +20,18 @@ from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.bars import with_key
 from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane, Pane
 from tbtui.ui.theme.glyphs import ALARM_MARK, LEFT_OUT_MARK
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.listing import RewardRange
-from tbtui.view.state import SPENDINGS, RunState, Spending
+from tbtui.view.state import SPENDINGS, LeftOut, Spending, StepView
 from tbtui.view.times import StepWait, remaining_sec, step_wait, time_left, time_shares
-from tbtui.view.waiting import needs
+from tbtui.view.waiting import need_words, needs
 
 if TYPE_CHECKING:
-    from tbtui.view.diagnosis.finding import Finding
     from tbtui.view.diagnosis.rules import Diagnosis
 
 
 class RewardPane(Pane):
-    """Rewards of the latest training trials. A chosen bar filters the grid."""
+    """Rewards of a step's trials. A chosen bar filters the grid."""
 
     BINDINGS = bindings("rewards")
 
@@ -48,26 +49,32 @@ class RewardPane(Pane):
         """What was chosen, among bars that may have been others."""
 
     def title(self, frame: Frame) -> str:
-        count = len(frame.state.rewards)
-        return f"reward, last {count}" if count else "reward"
+        step = frame.state.rewarded_step()
+        if step is None:
+            return "rewards"
+        title = f"rewards of step {step.step}"
+        live = step.queued - step.ended
+        return f"{title} so far" if step.finished_at is None and live else title
 
     def key(self, frame: Frame) -> Hashable:
         state, chosen = frame.state, frame.listing.filter.rewards
-        mix = tuple(outcome_mix(state).items())
-        return state.rollouts, tuple(state.rewards), tuple(state.left_out.items()), chosen, mix
+        step = state.rewarded_step() or StepView(0, 0.0)
+        ends = tuple(step.outcomes.items()), tuple(step.left_out.items())
+        return step.step, tuple(step.rewards), ends, chosen
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
-        palette, rewards = frame.palette, list(frame.state.rewards)
-        if not rewards:
+        palette, step = frame.palette, frame.state.rewarded_step()
+        if step is None:
             return sentence(" after the first training trials", palette.faint, width)
+        rewards = step.rewards
         bins = self._bins = reward_bins(rewards, height - 2)
         self._chosen = frame.listing.filter.rewards
         places = self._places
-        most = max(each.count for each in bins)
+        most = max(1, *(each.count for each in bins))
         label = max(len(each.label) for each in bins)
         room = max(1, width - 7 - label)
         rows = []
-        mix = outcome_mix(frame.state)
+        mix = +step.outcomes
         beside = _mix_column(mix, len(bins) + 1) if width >= _MIX_WIDTH else []
         room -= max(map(len, beside), default=0)
         for place, each in enumerate(bins):
@@ -86,11 +93,12 @@ class RewardPane(Pane):
             rows.append(split_row(width, bar_spans, [(ending, palette.muted)]))
         mean: list[Span] = [
             (" mean ", palette.muted),
-            (rate(sum(rewards) / len(rewards)), palette.strong),
+            (rate(step.mean_reward), palette.strong),
+            (f" of {len(rewards)}", palette.muted),
         ]
         rows.append(split_row(width, mean, [(each, palette.muted) for each in beside[len(bins) :]]))
-        if any(frame.state.left_out.values()):
-            rows.append(row(width, *left_out_spans(frame, width)))
+        if any(step.left_out.values()):
+            rows.append(row(width, *left_out_spans(step.left_out, palette, width)))
         return rows
 
     def action_choose(self, bars: int) -> None:
@@ -125,12 +133,6 @@ _MIX_WIDTH = 40
 """Columns from which on there is room for outcomes beside the bars."""
 
 
-def outcome_mix(state: RunState) -> Counter[Outcome]:
-    """How the trials of the reward bars ended."""
-    trials = (state.trials.get(name) for name, _ in state.rewarded)
-    return Counter(trial.outcome for trial in trials if trial is not None and trial.outcome)
-
-
 def _mix_column(mix: Counter[Outcome], rows: int) -> list[str]:
     """`19 failed`, the commonest outcome first; the last of the rows counts what has none."""
     ends = mix.most_common()
@@ -142,9 +144,8 @@ def _mix_column(mix: Counter[Outcome], rows: int) -> list[str]:
     return [f" {line:<{cells}} " for line in lines]
 
 
-def left_out_spans(frame: Frame, width: int) -> list[Span]:
+def left_out_spans(counts: Counter[LeftOut], palette: Palette, width: int) -> list[Span]:
     """Count the training trials that are not trained on, by reason; abbreviated where narrow."""
-    palette, counts = frame.palette, frame.state.left_out
     lost, cancelled = counts["infrastructure"], counts["cancelled"]
     masked, excluded = counts["masked"], counts["excluded"]
     full = (
@@ -253,7 +254,7 @@ class NotesPane(GrowingPane):
         return f"{title} · {key} {count} finding{'s' * (count != 1)}" if count else title
 
     def key(self, frame: Frame) -> Hashable:
-        standing = [need.words(frame.now) for need in needs(frame.outlook)]
+        standing = [need_words(need, frame.outlook) for need in needs(frame.outlook)]
         return frame.state.notes_made, tuple(standing), self._finding(frame)
 
     def _finding(self, frame: Frame) -> str:
@@ -300,13 +301,14 @@ class NotesPane(GrowingPane):
                     lead = [(" " * 12, None)]
         for need in standing:
             # What holds now comes after what has been.
-            style = palette.muted if need.kind == "over" else palette.attention
-            glyph = "·" if need.kind == "over" else "▲"
-            for part in wrap(f"{need.words(frame.now)}{with_key(need, frame)}", width - 4):
+            over = need.rule is Rule.RUN_OVER
+            style, glyph = (palette.muted, "·") if over else (palette.attention, "▲")
+            words = f"{need_words(need, frame.outlook)}{with_key(need, frame)}"
+            for part in wrap(words, width - 4):
                 rows.append(row(width, (f" {glyph} ", style), (part, style)))
                 glyph = " "
         calm = finding and (not frame.state.notes or frame.state.notes[-1].level == "info")
-        if calm or any(need.kind != "over" for need in standing):
+        if calm or any(need.rule is not Rule.RUN_OVER for need in standing):
             # Goes before the beginning of a long note.
             self.newest_row = None
         glyph = "▲"

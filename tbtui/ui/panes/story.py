@@ -9,7 +9,7 @@ from textual.strip import Strip
 
 from tbtui.ui.drawing.rows import Span, row
 from tbtui.ui.drawing.text import clip, visible, visible_lines, wrap
-from tbtui.ui.panes.bars import Line
+from tbtui.ui.panes.bars import LinePane
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.state import TrialView
@@ -78,7 +78,7 @@ def _end_style(trial: TrialView, palette: Palette) -> Style:
     return palette.muted if trial.reward is None else palette.reward(trial.reward)
 
 
-class TrialLines(Line):
+class TrialLines(LinePane):
     """Two lines below a trial's head: what its task asks, and its story."""
 
     def key(self, frame: Frame) -> Hashable:

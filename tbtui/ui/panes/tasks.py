@@ -16,7 +16,7 @@ from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, number, rate, sparkline
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import Frame, Pane
-from tbtui.ui.theme.glyphs import HELD_OUT_MARK, UNFIT_MARK
+from tbtui.ui.theme.glyphs import HELD_OUT_MARK, UNUSABLE_MARK
 from tbtui.view.curriculum import muted, no_signal, shares, weighted, wish
 from tbtui.view.state import RunState, TaskView
 from tbtui.view.tasks import (
@@ -73,8 +73,6 @@ class TaskPane(Pane):
         self._under = ""
         """Id of the row under the cursor."""
         self._tree: list[_Row] = []
-        self._heading = 0
-        """Rows above the tree."""
         self._trends = True
         """There is room for them beside the names, where there are few numbers."""
         self._roomy = True
@@ -151,7 +149,7 @@ class TaskPane(Pane):
             # Others may have come above it.
             self._cursor = ids.index(self._under)
         self._cursor = min(self._cursor, len(self._tree) - 1)
-        self._heading = int(width >= _WIDE)
+        self._header = int(width >= _WIDE)
         # Names go before trends. The other numbers stand in columns: all rows have them, or none.
         self._roomy = width >= _ROOMY
         self._flaky = self._roomy and any(
@@ -169,7 +167,7 @@ class TaskPane(Pane):
             self._line(each, frame, width, self.has_focus and index == self._cursor)
             for index, each in enumerate(self._tree)
         ]
-        if self._heading:
+        if self._header:
             words = _WEIGHTS if self._shares else ""
             if not self._shares or width >= _ALL_WIDE:
                 words = f"live   held  pass  trend      lost  s/rollout {words}"
@@ -200,7 +198,7 @@ class TaskPane(Pane):
             style = palette.held_out
         lead = self._lead(node)
         if isinstance(node, TaskView) and node.name in frame.state.unusable:
-            lead, style = f"{lead[:-2]}{UNFIT_MARK} ", palette.infrastructure
+            lead, style = f"{lead[:-2]}{UNUSABLE_MARK} ", palette.infrastructure
         mark = "▌" if _is_chosen(node, frame) else " "
         left: list[Span] = [
             (mark, palette.accent),
@@ -276,7 +274,7 @@ class TaskPane(Pane):
 
     def action_move(self, rows: int) -> None:
         self._put(min(max(0, self._cursor + rows), max(0, len(self._tree) - 1)))
-        self.reveal(self._cursor + self._heading)
+        self.reveal(self._cursor + self._header)
         self.redraw()
 
     def _put(self, index: int) -> None:
@@ -347,7 +345,7 @@ class TaskPane(Pane):
 
     def on_click(self, event: events.Click) -> None:
         at = self.place_of(event)
-        index = -1 if at is None else at.y - self._heading
+        index = -1 if at is None else at.y - self._header
         if 0 <= index < len(self._tree):
             self._put(index)
             if event.chain > 1 or isinstance(self._tree[index].node, TaskView):

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from textual.strip import Strip
 
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clip_name, elapsed, rate, wrap
+from tbtui.ui.drawing.text import clip_name, elapsed, rate, visible, wrap
 from tbtui.ui.panes.pane import Frame
 from tbtui.ui.textual_seam import cropped
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
@@ -96,6 +96,11 @@ _PROMPT = re.compile(r"[\w.-]+@[\w.-]+:\S*[#$] ")
 _LOOK_BACK = 4
 
 
+def _written(text: str, width: int) -> str:
+    """The end of what a model has written so far, in one line."""
+    return visible(" ".join(text.split())[-max(1, width) :])
+
+
 def _is_bare_prompt(line: str) -> bool:
     return not line.strip() or _PROMPT.fullmatch(line.rstrip() + " ") is not None
 
@@ -120,8 +125,7 @@ def tile_key(trial: TrialView, frame: Frame, layout: TileLayout, selected: bool)
     return (
         trial.trial,
         trial.phase,
-        trial.paused,
-        trial.frozen,
+        trial.hold,
         trial.turn,
         trial.pending,
         trial.excluded,
@@ -133,6 +137,7 @@ def tile_key(trial: TrialView, frame: Frame, layout: TileLayout, selected: bool)
         trial.last_command if layout.height == 1 else "",
         int(active_seconds(trial, frame.now)),
         screen.version if screen and layout.height > 1 else None,
+        trial.writing if layout.height > 1 else "",
         selected,
         frame.palette.name,
     )
@@ -195,7 +200,7 @@ def _heading(trial: TrialView, frame: Frame, width: int, alone: bool, selected: 
 
 
 def _left(trial: TrialView, frame: Frame) -> str:
-    remaining = None if trial.paused else remaining_sec(trial, frame.state, frame.now)
+    remaining = None if trial.hold.paused else remaining_sec(trial, frame.state, frame.now)
     return "" if remaining is None else time_left(remaining)
 
 
@@ -212,7 +217,8 @@ def _body(trial: TrialView, frame: Frame, width: int, height: int) -> list[Strip
     if screen is None:
         words = doing(trial) if trial.armed or trial.phase != "queued" else "queued"
         if trial.live and trial.phase == "setup":
-            words = "creating the sandbox"
+            _, _, step = trial.detail.partition("sandbox: ")
+            words = f"building the sandbox: {step}" if step else "creating the sandbox"
         first = row(width, (f" {words}", palette.faint), base=palette.on_surface)
         return [first] + [row(width, base=palette.on_surface)] * (height - 1)
     blank = row(width, base=palette.terminal)
@@ -223,10 +229,16 @@ def _body(trial: TrialView, frame: Frame, width: int, height: int) -> list[Strip
         # One line: better what was last typed or said than a prompt that waits.
         said = [y for y in screen.window(_LOOK_BACK) if not _is_bare_prompt(screen.plain(y))]
         shown = said[-1:] or shown
+        if not said and trial.live and trial.writing:
+            shown = ()
+    bare = all(_is_bare_prompt(screen.plain(y)) for y in shown)
     for y in shown:
-        # A tile is narrow: of a prompt only its last character is worth the room.
-        prompt = _PROMPT.match(screen.plain(y) + " ")
+        # A tile is narrow: of a prompt only its last character is worth the room, beside others.
+        prompt = None if bare else _PROMPT.match(screen.plain(y) + " ")
         left = prompt.end() - 2 if prompt else 0
         line = cropped(screen.row(y, palette), left, width - 1, palette.terminal)
         rows.append(Strip.join([pad, line]))
+    if trial.live and trial.writing and len(rows) < height:
+        words = _written(trial.writing, width - 2)
+        rows.append(row(width, (f" {words}", palette.muted), base=palette.terminal))
     return rows + [blank] * (height - len(rows))

@@ -32,8 +32,8 @@ _MARKS: dict[Activity, str] = {
     "paused": "‖",
 }
 """What fills a bar; distinct without colour too."""
-_ALIKE_MARK = "="
-"""Before the number of groups without signal: their rewards were all equal."""
+_NO_SIGNAL_MARK = "="
+"""Before the number of groups without signal: nothing of them was trained on."""
 _CUT_MARK = "»"
 """At the end of a bar that is cut short: its seconds stand beside it."""
 _FLATTENS = 3.0
@@ -84,13 +84,13 @@ class TimelinePane(Pane):
         rows = _waiting(frame, width)
         if height >= _LANES_HEIGHT:
             rows += lane_rows(state, frame.now, palette, width)
-        alike = _alike(state, {each.step for each in steps})
-        legend = _legend(steps, alike, palette, width)
+        silent = _without_signal(state, {each.step for each in steps})
+        legend = _legend(steps, silent, palette, width)
         steps = steps[-max(1, height - len(rows) - len(legend)) :]
-        legend = _legend(steps, alike, palette, width)
+        legend = _legend(steps, silent, palette, width)
         self._steps = {len(rows) + place: each.step for place, each in enumerate(steps)}
         longest = _longest([each.total for each in steps])
-        bars = [_bar(each, longest, alike, palette, width) for each in steps]
+        bars = [_bar(each, longest, silent, palette, width) for each in steps]
         return [*rows, *bars, *legend]
 
 
@@ -128,10 +128,10 @@ def _without_what_has_no_room(words: str, width: int) -> str:
     return words
 
 
-def _alike(state: RunState, steps: Collection[int]) -> dict[int, tuple[int, int]]:
+def _without_signal(state: RunState, steps: Collection[int]) -> dict[int, tuple[int, int]]:
     """Map each step to its groups without signal, and its scored groups."""
     return {
-        step.step: (step.constant_groups, len(step.signals))
+        step.step: (sum(not signal for signal in step.signals.values()), len(step.signals))
         for step in state.steps
         if step.step in steps and step.signals
     }
@@ -140,7 +140,7 @@ def _alike(state: RunState, steps: Collection[int]) -> dict[int, tuple[int, int]
 def _bar(
     step: StepTimes,
     longest: float,
-    alike: Mapping[int, tuple[int, int]],
+    silent: Mapping[int, tuple[int, int]],
     palette: Palette,
     width: int,
 ) -> Strip:
@@ -148,9 +148,9 @@ def _bar(
     number = f" {step.step:>3} "
     seconds = f" {duration(step.total):>6} "
     # A column of its own, as long as there is a step with one.
-    count = max((len(str(most)) for most, _ in alike.values() if most), default=0)
-    constant, _ = alike.get(step.step, (0, 0))
-    groups = f"{_ALIKE_MARK}{constant}" if constant else ""
+    count = max((len(str(most)) for most, _ in silent.values() if most), default=0)
+    constant, _ = silent.get(step.step, (0, 0))
+    groups = f"{_NO_SIGNAL_MARK}{constant}" if constant else ""
     groups = f" {groups:<{count + 1}}" if count else ""
     room = max(1, width - len(number) - len(groups) - len(seconds) - 1)
     cut = step.total > longest
@@ -171,7 +171,7 @@ def _longest(totals: list[float]) -> float:
 
 
 def _legend(
-    steps: list[StepTimes], alike: Mapping[int, tuple[int, int]], palette: Palette, width: int
+    steps: list[StepTimes], silent: Mapping[int, tuple[int, int]], palette: Palette, width: int
 ) -> list[Strip]:
     """The legend, with each mark's share of the time shown."""
     styles = _styles(palette)
@@ -187,11 +187,11 @@ def _legend(
         [(f" {_MARKS[name]} ", styles[name]), (f"{name} {seconds / whole:.0%} ", palette.muted)]
         for name, seconds in sums.items()
     ]
-    shown = [alike[step.step] for step in steps if step.step in alike]
+    shown = [silent[step.step] for step in steps if step.step in silent]
     if constant := sum(each for each, _ in shown):
         scored = sum(each for _, each in shown)
         entries.append(
-            [(f" {_ALIKE_MARK} groups without signal {constant}/{scored} ", palette.muted)]
+            [(f" {_NO_SIGNAL_MARK} groups without signal {constant}/{scored} ", palette.muted)]
         )
     for spans in entries:
         size = sum(len(text) for text, _ in spans)

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clip, number, take, visible
+from tbtui.ui.drawing.text import clip, number, take, visible, visible_lines, wrap
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import Frame, GrowingPane
 from tbtui.ui.theme.palette import HEAT_LEVELS, Palette
@@ -103,7 +103,12 @@ class TokenPane(GrowingPane):
         self.span = range(0)
         """The tokens of the chosen command."""
         self._as_ids = False
-        """Nobody who recorded them knew their text."""
+        """Their text was not recorded."""
+        self._writing = ""
+        """What the model has written of an answer that is under way."""
+        self._drawn = 0
+        self._known = True
+        """There are log-probabilities: a server that gives none leaves zeros."""
         self._sample: int | None = None
         self._turn: int | None = None
         self.of_least_likely = False
@@ -122,6 +127,7 @@ class TokenPane(GrowingPane):
         self._turn = frame.run.turn_of(sample) if sample is not None else None
         self.tokens = frame.run.tokens(sample) if sample is not None else []
         self._as_ids = only_ids([text for text, _ in self.tokens])
+        self._known = any(logprob for _, logprob in self.tokens)
         self.move_to(0)
 
     def count(self, frame: Frame) -> int:
@@ -194,6 +200,8 @@ class TokenPane(GrowingPane):
         return "".join(text for text, _ in self.tokens)
 
     def title(self, frame: Frame) -> str:
+        if self._writing:
+            return f"{self._drawn:,} token{'s' * (self._drawn != 1)} so far"
         if not self.tokens:
             return "tokens"
         ids = " · as ids" if self._as_ids else ""
@@ -202,15 +210,27 @@ class TokenPane(GrowingPane):
         return f"{count:,} token{'s' * (count != 1)} · turn {self._turn}{why}{ids}"
 
     def key(self, frame: Frame) -> Hashable:
-        return self._sample, self.cursor, self.span
+        return self._sample, self.cursor, self.span, self._writing
 
     def show(self, frame: Frame) -> None:
-        trial = frame.selected
-        if self.follows_selection and trial is not None and trial.trial != self._trial:
-            self._trial, self.follow = trial.trial, True
-        if self.follows_selection and (self.follow or not self.tokens):
-            self.load(frame, self._telling(frame, trial) if trial and trial.samples else None)
+        if self.follows_selection:
+            self._show_selected(frame)
         super().show(frame)
+
+    def _show_selected(self, frame: Frame) -> None:
+        trial = frame.selected
+        if trial is not None and trial.trial != self._trial:
+            self._trial, self.follow = trial.trial, True
+        self.write()
+        if self.follow or not self.tokens:
+            self.load(frame, self._telling(frame, trial) if trial and trial.samples else None)
+            # How likely its tokens are comes with the whole answer.
+            if trial is not None and trial.live:
+                self.write(trial.writing, trial.drawn)
+
+    def write(self, text: str = "", drawn: int = 0) -> None:
+        """Show what the model has written of an answer that is under way, if that is anything."""
+        self._writing, self._drawn = text, drawn
 
     def _telling(self, frame: Frame, trial: TrialView) -> int:
         """The newest completion while the trial runs; then that of its least likely turn."""
@@ -225,6 +245,11 @@ class TokenPane(GrowingPane):
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
+        if self._writing:
+            lines = (
+                part for line in visible_lines(self._writing) for part in wrap(line, width - 2)
+            )
+            return [row(width, (f" {line}", palette.muted)) for line in lines]
         if not self.tokens:
             hint = "the policy's tokens, coloured by negative log-probability"
             return [row(width, (f" {hint}", palette.faint))]
@@ -241,11 +266,13 @@ class TokenPane(GrowingPane):
         scale: list[Span] = [(" likely ", palette.muted)]
         scale += [(" ", style) for style in palette.heat]
         scale += [(" unlikely", palette.muted)]
-        if self.cursor is not None:
+        if not self._known:
+            where: list[Span] = [("without log-probabilities ", palette.faint)]
+        elif self.cursor is not None:
             text, logprob = self.tokens[self.cursor]
             chance = 2.718281828459045**logprob
             said = visible(text.replace("\n", _RETURN).replace("\t", _TAB))
-            where: list[Span] = [
+            where = [
                 (f"“{clip(said, 16)}” ", palette.strong),
                 (f"p={number(chance)}  {number(-logprob)} nats ", palette.muted),
             ]
@@ -263,7 +290,8 @@ class TokenPane(GrowingPane):
         """Neighbours of equal heat become one span."""
         spans: list[tuple[str, Style | None]] = []
         for piece in pieces:
-            style = palette.heat[heat_level(self.tokens[piece.token][1])]
+            logprob = self.tokens[piece.token][1]
+            style = palette.heat[heat_level(logprob)] if self._known else palette.muted
             if piece.token == self.cursor:
                 style = palette.selected
             elif piece.token in self.span:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Hashable
 
 from rich.cells import cell_len
@@ -50,15 +51,13 @@ class TrialFactsPane(Pane):
 def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     palette = frame.palette
     seconds = breakdown(trial, frame.now)
-    of_agent = trial.budget_sec > 0
+    # Zero: the engine reports no budget.
+    of_agent = trial.budget_sec != 0
+    limit = f" of {clock_time(trial.budget_sec)} agent time" if trial.budget_sec else ""
     spent = (agent_seconds if of_agent else active_seconds)(trial, frame.now)
     left: list[Span] = [
-        # Zero: the engine reports no budget.
         (f" {elapsed(spent)}", palette.strong),
-        (
-            f" of {clock_time(trial.budget_sec)} agent time" * (trial.budget_sec > 0),
-            palette.muted,
-        ),
+        (" agent time, no limit" if trial.budget_sec is None else limit, palette.muted),
     ]
     right: list[Span] = []
     remaining = remaining_sec(trial, frame.state, frame.now)
@@ -193,11 +192,11 @@ def _group(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
         elif member.relabelled:
             spans.append((RELABELLED_MARK, palette.accent))
         spans.append((" ", None))
-    left_out = sum(1 for member in members if member.left_out is not None)
+    left_out = Counter(member.left_out for member in members if member.left_out is not None)
     group = state.groups.get(trial.group)
     facts = []
-    if left_out:
-        facts.append(f"{left_out} left out")
+    for reason, count in left_out.items():
+        facts.append(f"{count} {'lost' if reason == 'infrastructure' else reason}")
     if group is not None and group.refilled:
         facts.append(f"{group.refilled} refilled")
     if group is not None and group.baseline is not None:

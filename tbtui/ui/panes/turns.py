@@ -255,23 +255,26 @@ def _heading(
     turn: TurnView, palette: Palette, width: int, chosen: bool, value: Sequence[Span] = ()
 ) -> Strip:
     right: list[Span] = []
-    if turn.mean_logprob is not None:
+    if turn.sample is not None or turn.mean_logprob is not None:
         right = [
-            (f"{number(-turn.mean_logprob)} nats  ", palette.muted),
             (f"{turn.completion_tokens} tok  ", palette.muted),
             (f"{number(turn.model_seconds)} s ", palette.muted),
         ]
+        if turn.mean_logprob:  # a mean of 0 is of none that is known
+            right.insert(0, (f"{number(-turn.mean_logprob)} nats  ", palette.muted))
         if turn.cached_tokens is not None and turn.prompt_tokens and width >= _CACHED_WIDTH:
             cached = turn.cached_tokens / turn.prompt_tokens
-            right.insert(1, (f"{cached:.0%} cached  ", palette.muted))
+            right.insert(-2, (f"{cached:.0%} cached  ", palette.muted))
     right = [*value, *right]
     shared = "┆ " if turn.of else ""
-    said = turn.plan or turn.analysis or ("…" if not turn.text else turn.text)
+    said = turn.plan or turn.analysis or turn.text or turn.writing or "…"
     if turn.purpose == PERSON:
         typed = "wrote " if turn.text.startswith(TO_AGENT) else "typed: "
         said = f"{turn.plan} {typed}{turn.text}"
     elif turn.purpose != "turn":
         said = f"({turn.purpose}) {said}"
+    elif turn.side:
+        said = f"(side call) {said}"
     mark = "▾" if chosen else "▸"
     name = TYPIST_MARK if turn.purpose == PERSON else f"{turn.turn}"
     left: list[Span] = [
@@ -280,7 +283,7 @@ def _heading(
     ]
     if turn.error:
         left.append(("parse error ", palette.bad))
-    left.append((said.split("\n", 1)[0], palette.strong if chosen else palette.text))
+    left.append((said.strip().split("\n", 1)[0], palette.strong if chosen else palette.text))
     return split_row(width, left, right, palette.on_raised if chosen else None)
 
 
@@ -308,8 +311,8 @@ def _said(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
         rows.extend(_text(turn.analysis, palette.text, width, "   "))
     if turn.plan:
         rows.extend(_text(turn.plan, palette.muted, width, "   "))
-    if turn.purpose != "turn":
-        rows.extend(_text(turn.text, palette.muted, width, "   "))
+    if turn.purpose != "turn" or turn.writing:
+        rows.extend(_text(turn.text or turn.writing.strip(), palette.muted, width, "   "))
     if turn.error:
         rows.extend(_text(turn.error, palette.bad, width, " ✗ "))
         rows.extend(_text(turn.text, palette.muted, width, "   "))

@@ -45,6 +45,8 @@ class LiveScreen(ScopedScreen, Ground):
         self.replayed = False
         """What is shown is at some time of a recorded run."""
         self._shown = False
+        self._selected: str | None = None
+        """The trial that was selected then."""
         self._beat = 0
         """At which it was drawn last."""
         self._panes: list[Pane] = []
@@ -90,15 +92,19 @@ class LiveScreen(ScopedScreen, Ground):
         return self.room.width >= 220 and self.room.height >= 60
 
     def show(self, frame: Frame, beat: int) -> None:
-        """Draw the panes whose turn it is at this tick; all of them at tick 0."""
+        """Draw the panes whose turn it is at this tick; all of them at tick 0, and when another
+        trial is selected: none shows the one before beside it."""
         self.replayed = frame.run.replay is not None and not CLOCKED.isdisjoint(self.SCOPES)
         self.set_class(self.replayed, "-replay")
         transport = self.query_one(TransportLine)
         transport.display, transport.trial = self.replayed, self.trial
         before, self._beat = self._beat, beat or self._beat
+        selected = frame.selected.trial if frame.selected is not None else None
+        at_once = not (beat and self._shown) or selected != self._selected
+        self._selected = selected
 
         def due(every: int) -> bool:
-            return not (beat and self._shown) or beat // every != before // every
+            return at_once or beat // every != before // every
 
         frame = replace(frame, of_moment=due(MOMENT))
         for pane in self._panes:

@@ -237,7 +237,7 @@ class ChartScreen(LiveScreen):
         if not self.query(WordsLine):
             line = filter_line(self.query_one(MetricList).words, "words of a metric's name")
             await self.query_one("#chart-left").mount(line, before="#chart-metrics")
-        self.query_one("#filter").focus()
+        self.set_focus(self.query_one("#filter"))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.query_one(MetricList).words = event.value.strip()

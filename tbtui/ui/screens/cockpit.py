@@ -129,7 +129,7 @@ class Cockpit(LiveScreen):
         if not self.query(WordsLine):
             line = filter_line(self.listing.filter.words, "words of a task, state or outcome")
             await self.query_one("#middle").mount(line, after="#trials")
-        self.query_one("#filter").focus()
+        self.set_focus(self.query_one("#filter"))
 
     def _close_box(self) -> None:
         self.query(WordsLine).remove()

@@ -47,6 +47,7 @@ class CommandPane(GrowingPane):
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state
+        self._header = int(bool(state.commands))
         if not state.commands:
             verbs = " ".join(frame.keys.name_of(id) for id in _ON_A_TRIAL)
             hint = f" {verbs} steer a trial, {frame.keys.name_of('pause-run')} pauses the run"

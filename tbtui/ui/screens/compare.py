@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 from rich.style import Style
+from textual import work
 from textual.app import ComposeResult
 from textual.strip import Strip
 
@@ -119,6 +120,10 @@ def _count(number: int, what: str) -> str:
 class ComparedTasks(ComparedPane):
     """Mean reward of each task in both, the largest changes first."""
 
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self._header = 1
+
     def title(self, frame: Frame) -> str:
         return "tasks, largest change first" if self.comparison else "tasks"
 
@@ -223,8 +228,9 @@ class CompareScreen(LiveScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.run_worker(self._read(), name="compare", exclusive=True)
+        self._read()
 
+    @work(name="compare", exclusive=True)
     async def _read(self) -> None:
         from tbtui.journal.database import JournalError
         from tbtui.view.reading import compare_runs

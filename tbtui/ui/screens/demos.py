@@ -165,7 +165,7 @@ class DemosScreen(Dialog[None], Ground):
         """Edit the chosen one's answer."""
         if self._current is not None:
             self._answer.read_only = False
-            self._answer.focus()
+            self.set_focus(self._answer)
             self._hint()
 
     async def action_save(self) -> None:
@@ -192,7 +192,7 @@ class DemosScreen(Dialog[None], Ground):
 
     def _leave_answer(self) -> None:
         self._answer.read_only = True
-        self._list.focus()
+        self.set_focus(self._list)
         self._hint()
 
     def action_back(self) -> None:

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.errors import UserError
+from tbtui.findings import Finding, Remedy, Rule, Severity
 from tbtui.journal.commands import RUN
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.context import run_app_of
@@ -29,7 +30,6 @@ from tbtui.ui.services import RunSettings
 from tbtui.ui.textual_seam import Rows
 from tbtui.ui.theme.glyphs import trial_glyph
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.diagnosis.finding import Finding, Remedy, Severity
 from tbtui.view.diagnosis.rules import Diagnosis
 from tbtui.view.listing import TrialSet
 from tbtui.view.waiting import doing
@@ -45,7 +45,7 @@ _NAME = 20
 _TREND = 10
 _FEW_ROWS = 3
 """Rows of trials below which there is only room to count them."""
-_HEAD = 9
+_HEAD = 10
 
 
 def severity_style(severity: Severity, palette: Palette) -> Style:
@@ -57,7 +57,7 @@ def severity_style(severity: Severity, palette: Palette) -> Style:
 def trend_blocks(finding: Finding, width: int) -> str:
     """The trend as blocks; what is no share is drawn against its own maximum."""
     most = max((abs(value) for value in finding.trend), default=0.0)
-    scale = 1.0 if most <= 1 and finding.share > 0 and "%" in finding.figure else most or 1.0
+    scale = 1.0 if most <= 1 and finding.share > 0 and "%" in finding.text else most or 1.0
     return sparkline([value / scale for value in finding.trend], width)
 
 
@@ -66,20 +66,20 @@ class FindingCursor:
     """The findings on the screen, and the chosen one, which stays chosen while it is there."""
 
     findings: tuple[Finding, ...] = ()
-    _name: str = ""
+    _rule: Rule | None = None
     _place: int = field(default=0)
 
     def follow(self, findings: tuple[Finding, ...]) -> None:
         """Take new findings; one that is gone leaves the cursor at its place."""
         self.findings = findings
-        names = [each.name for each in findings]
-        if self._name in names:
-            self._place = names.index(self._name)
+        rules = [each.rule for each in findings]
+        if self._rule in rules:
+            self._place = rules.index(self._rule)
         self.choose(self._place)
 
     def choose(self, place: int) -> None:
         self._place = min(max(0, place), max(0, len(self.findings) - 1))
-        self._name = self.findings[self._place].name if self.findings else ""
+        self._rule = self.findings[self._place].rule if self.findings else None
 
     @property
     def place(self) -> int:
@@ -149,10 +149,10 @@ class FindingList(Pane):
             ("▸" if chosen else " ", palette.accent),
             (f"{_MARKS[finding.severity]} ", style),
             (
-                f"{clip(finding.title, _NAME - 1):<{_NAME}}",
+                f"{clip(finding.rule.words, _NAME - 1):<{_NAME}}",
                 palette.strong if chosen else palette.text,
             ),
-            (finding.figure, palette.text),
+            (finding.text, palette.text),
         ]
         right: list[Span] = []
         if finding.remedy is not None and width >= 90:
@@ -179,7 +179,7 @@ class FindingDetail(Pane):
 
     def title(self, frame: Frame) -> str:
         chosen = self._cursor.chosen
-        return chosen.title if chosen is not None else ""
+        return chosen.rule.words if chosen is not None else ""
 
     def key(self, frame: Frame) -> Hashable:
         finding, known = self._cursor.chosen, frame.state.trials
@@ -191,8 +191,8 @@ class FindingDetail(Pane):
         if finding is None:
             return []
         style = severity_style(finding.severity, palette)
-        rows = _part("number", finding.figure, palette.strong, palette, width)
-        rows += _part("limit", finding.limit, palette.muted, palette, width)
+        rows = _part("measured", finding.text, palette.strong, palette, width)
+        rows += _part("threshold", finding.limit, palette.muted, palette, width)
         if len(finding.trend) > 1:
             ends = f"{_value(finding, 0)} → {_value(finding, -1)}, {len(finding.trend)} steps"
             room = max(4, width - _HEAD - len(ends) - 4)
@@ -205,11 +205,11 @@ class FindingDetail(Pane):
                     (f"  {ends}", palette.muted),
                 )
             )
-        rows += _part("why", finding.why, palette.text, palette, width)
-        rows += _part("do", finding.advice, palette.text, palette, width)
+        rows += _part("cause", finding.why, palette.text, palette, width)
+        rows += _part("fix", finding.advice, palette.text, palette, width)
         if finding.remedy is not None:
             rows += self._remedy(finding.remedy, frame, width)
-        rows += _part("rank", _MEANINGS[finding.severity], style, palette, width)
+        rows += _part("severity", _MEANINGS[finding.severity], style, palette, width)
         return [*rows, *_trials(finding, frame, width, height - len(rows))]
 
     def _remedy(self, remedy: Remedy, frame: Frame, width: int) -> list[Strip]:
@@ -237,7 +237,7 @@ def _part(head: str, text: str, style: Style, palette: Palette, width: int) -> l
 
 def _value(finding: Finding, place: int) -> str:
     value = finding.trend[place]
-    return f"{value:.0%}" if "%" in finding.figure and 0 <= value <= 1 else number(value)
+    return f"{value:.0%}" if "%" in finding.text and 0 <= value <= 1 else number(value)
 
 
 def _trials(finding: Finding, frame: Frame, width: int, height: int) -> list[Strip]:
@@ -365,7 +365,7 @@ class DiagnosisScreen(LiveScreen):
         if finding is None or not behind:
             self.notify("This finding is not about single trials.", markup=False, timeout=3)
             return
-        self.post_message(self.Wanted(TrialSet(finding.title, behind)))
+        self.post_message(self.Wanted(TrialSet(finding.rule.words, behind)))
 
     def action_apply(self) -> None:
         """Change the proposed setting now, or copy it for the next run."""

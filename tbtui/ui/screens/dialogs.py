@@ -308,7 +308,7 @@ class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
 
     def _refuse(self, reason: str) -> None:
         self.query_one("#problem", Static).update(Content(visible(reason)))
-        self.query_one("#path", Input).focus()
+        self.set_focus(self.query_one("#path", Input))
 
     def action_give_up(self) -> None:
         self.dismiss(None)

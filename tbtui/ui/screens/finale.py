@@ -54,7 +54,7 @@ def finale(ending: Ending, outlook: Outlook) -> Finale | None:
 
 
 def _consumed(totals: dict[str, float]) -> str:
-    from tbtui.journal.figures import dollars
+    from tbtui.view.sentences import dollars
 
     sampled = totals.get("tokens/total/sampled")
     text = f", {sampled:,.0f} tokens sampled" if sampled else ""

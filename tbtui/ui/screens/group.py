@@ -14,7 +14,7 @@ from tbtui.ui.drawing.group_rows import SiblingStrip, sibling_of
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, clip, elapsed, number, rate, visible, wrap
 from tbtui.ui.input.keys import Scope, bindings
-from tbtui.ui.panes.bars import NOT_ABOVE_TRIALS, Line, notice
+from tbtui.ui.panes.bars import NOT_ABOVE_TRIALS, LinePane, notice
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame
 from tbtui.ui.panes.siblings import SiblingsPane, Spread
@@ -46,7 +46,7 @@ def _why_nothing(group: GroupView, members: Sequence[TrialView], frame: Frame, w
     return words[width < _WIDE]
 
 
-class GroupHead(Line):
+class GroupHead(LinePane):
     """Shows which group this is, and its state."""
 
     def __init__(self, id: str, spread: Spread) -> None:
@@ -94,7 +94,7 @@ class GroupHead(Line):
         return [split_row(width, left, right, palette.on_surface)]
 
 
-class GroupAsks(Line):
+class GroupAsks(LinePane):
     """Shows what the group's task asks."""
 
     def __init__(self, id: str, spread: Spread) -> None:
@@ -112,7 +112,7 @@ class GroupAsks(Line):
         return [trials[name] for name in self._spread.names if name in trials]
 
 
-class _Columns(Line):
+class _Columns(LinePane):
     """One block of rows for each visible sibling."""
 
     def __init__(self, id: str, spread: Spread) -> None:
@@ -206,7 +206,7 @@ class SiblingFoot(_Columns):
                 "fork": "forks: never trained on",
             }.get(trial.purpose, "more once the group is scored")
             return [row(width, *reward), row(width, (f" {later}", palette.faint))]
-        reward += [(" → baseline ", palette.muted), (number(trial.baseline), palette.text)]
+        reward += [(" - baseline ", palette.muted), (number(trial.baseline), palette.text)]
         advantage: list[Span] = [
             (" advantage ", palette.muted),
             (f"{trial.advantage:+.2f}", palette.good if trial.advantage > 0 else palette.bad),

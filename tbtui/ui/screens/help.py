@@ -85,7 +85,7 @@ class HelpDialog(Dialog[None], Ground):
         """Open the box for words."""
         box = self.query_one("#help-search", Input)
         box.display = True
-        box.focus()
+        self.set_focus(box)
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
@@ -94,7 +94,7 @@ class HelpDialog(Dialog[None], Ground):
 
     @on(Input.Submitted)
     def _searched(self) -> None:
-        self.query_one("#help-lines").focus()
+        self.set_focus(self.query_one("#help-lines"))
 
     def action_back(self) -> None:
         """Drop the search, or close."""
@@ -103,7 +103,7 @@ class HelpDialog(Dialog[None], Ground):
             self.dismiss(None)
             return
         box.value, box.display = "", False
-        self.query_one("#help-lines").focus()
+        self.set_focus(self.query_one("#help-lines"))
 
     def action_close(self) -> None:
         self.dismiss(None)

@@ -35,8 +35,9 @@ class PromptPane(Pane):
     BINDINGS = bindings("prompt-text")
     EVERY = 2
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, turn: int) -> None:
         super().__init__(id)
+        self.turn = turn
         self.parts: Sequence[PromptPart] = ()
         self.sought = ""
         self.hits: list[tuple[int, int]] = []
@@ -117,12 +118,13 @@ class PromptPane(Pane):
 
     def title(self, frame: Frame) -> str:
         count = sum(len(part.ids) for part in self.parts)
+        title = f"prompt of turn {self.turn} · {count:,} tokens"
         if not self.sought:
-            return f"{count:,} tokens"
+            return title if count else f"prompt of turn {self.turn} · as it was sent"
         if not self.hits:
-            return f"{count:,} tokens · no match: {self.sought}"
+            return f"{title} · no match: {self.sought}"
         of = f"{len(self.hits):,}" + "+" * (len(self.hits) == _MOST_HITS)
-        return f"{count:,} tokens · {(self.hit or 0) + 1} of {of}: {self.sought}"
+        return f"{title} · {(self.hit or 0) + 1} of {of}: {self.sought}"
 
     def key(self, frame: Frame) -> Hashable:
         return self._version, self.hit
@@ -185,7 +187,8 @@ def _heading(part: PromptPart, palette: Palette, width: int) -> Strip:
     whose = "completion" if part.origin == "sampled" else "input"
     style = palette.accent if part.origin == "sampled" else palette.strong
     count = len(part.ids)
-    right: list[Span] = [(f"{count:,} token{'s' * (count != 1)} ", palette.muted)]
+    # Of a turn without an answer the ids are not recorded yet.
+    right: list[Span] = [(f"{count:,} token{'s' * (count != 1)} ", palette.muted)] if count else []
     if part.pieces is None:
         right.insert(0, ("text as sent, tokens unknown · ", palette.attention))
     return split_row(width, [(f" turn {part.turn} · {whose}", style)], right, palette.on_raised)
@@ -232,8 +235,10 @@ class PromptScreen(LiveScreen):
     OVERVIEW = ("text",)
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {"list": ("text",)}
 
-    def __init__(self, trial: str, sample: int, turn: int) -> None:
+    def __init__(self, trial: str, sample: int | None, turn: int, text: str = "") -> None:
+        """`text`: what is new in the prompt of a turn that has no sample yet."""
         super().__init__()
+        self._text = text
         self.trial = trial
         self._sample, self._turn = sample, turn
         self._loaded = False
@@ -243,7 +248,7 @@ class PromptScreen(LiveScreen):
         with Rows(id="list"):
             box = Input(placeholder=f"a text in the prompt of turn {self._turn}", id="filter")
             yield WordsLine("find", box)
-            yield PromptPane("text")
+            yield PromptPane("text", self._turn)
         yield KeyBar("keys", *self.SCOPES, back=WayBack("prompt-back", "back"))
 
     def on_mount(self) -> None:
@@ -253,9 +258,13 @@ class PromptScreen(LiveScreen):
     def show(self, frame: Frame, beat: int) -> None:
         if not self._loaded and frame.run.opened:
             self._loaded = True
-            parts = frame.run.prompt(self._sample)
-            self.query_one(PromptPane).load(parts)
-            self.run_worker(self._read(frame, parts), name="prompt")
+            if self._sample is None:
+                part = PromptPart("given", self._turn, (), text=self._text)
+                self.query_one(PromptPane).load([part])
+            else:
+                parts = frame.run.prompt(self._sample)
+                self.query_one(PromptPane).load(parts)
+                self.run_worker(self._read(frame, parts), name="prompt")
         super().show(frame, beat)
 
     async def _read(self, frame: Frame, parts: list[PromptPart]) -> None:
@@ -291,7 +300,7 @@ class PromptScreen(LiveScreen):
 
     def action_search(self) -> None:
         self.query_one(WordsLine).display = True
-        self.query_one("#filter").focus()
+        self.set_focus(self.query_one("#filter"))
 
     def action_hit(self, direction: int) -> None:
         self.query_one(PromptPane).step(direction)

@@ -15,8 +15,8 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widgets import Input, Static
 
-from tbtui.journal.review_rule import Rule, When, rule_toml
-from tbtui.ui.command_rules import Refusal, verb_meant
+from tbtui.journal.review_rule import ReviewRule, When, rule_toml
+from tbtui.journal.verbs import meant
 from tbtui.ui.context import run_app_of
 from tbtui.ui.drawing.text import visible, visible_lines
 from tbtui.ui.input.keys import Scope, bindings
@@ -32,6 +32,7 @@ from tbtui.ui.screens.dialogs import Dialog, Hint
 from tbtui.ui.selection import ReviewCursor
 from tbtui.ui.textual_seam import Columns
 from tbtui.view.review import reviewed_groups
+from tbtui.view.standing import standing
 from tbtui.view.state import ReviewView, RunState, TrialView
 from tbtui.vocabulary import CommandVerb
 
@@ -174,7 +175,7 @@ class ReviewScreen(LiveScreen):
         if view is None:
             yield from ("open-reviewed", "reviewed-group")
         for key, verb in _TRIAL_KEYS.items():
-            if view is None or isinstance(verb_meant(verb, view, state), Refusal):
+            if view is None or meant(verb, standing(view, state))[1]:
                 yield key
 
     def action_back(self) -> None:
@@ -213,10 +214,6 @@ class ReviewScreen(LiveScreen):
     def action_steer(self, verb: CommandVerb) -> None:
         if (trial := self._cursor.trial) is not None and trial.trial is not None:
             run_app_of(self).steering.ask(verb, trial.trial)
-
-    def action_relabel(self) -> None:
-        if (trial := self._cursor.trial) is not None and trial.trial is not None:
-            run_app_of(self).decisions.relabel(trial.trial)
 
     def action_refill(self) -> None:
         if (group := self._cursor.group) is not None:
@@ -298,7 +295,7 @@ class RelabelDialog(Dialog[Relabelling | None]):
             self.dismiss(Relabelling(value, reason.value.strip()))
 
     def _refuse(self, line: Input, problem: str) -> None:
-        line.focus()
+        self.set_focus(line)
         self.query_one("#problem", Static).update(Content(problem))
 
     def action_give_up(self) -> None:
@@ -313,7 +310,7 @@ def _finite(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-class RuleDialog(Dialog[Rule | None]):
+class RuleDialog(Dialog[ReviewRule | None]):
     """Shows the rule before it is written; None: write none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -323,7 +320,7 @@ class RuleDialog(Dialog[Rule | None]):
         Binding("escape,n,q", "give_up", "go back"),
     ]
 
-    def __init__(self, rule: Rule, file: Path) -> None:
+    def __init__(self, rule: ReviewRule, file: Path) -> None:
         """`rule` is as narrow as it can be: of this task and outcome."""
         super().__init__()
         self._narrow = self._rule = rule

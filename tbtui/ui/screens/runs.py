@@ -20,7 +20,6 @@ from tbtui.journal.rundir import (
     notes_file,
     rename_run,
 )
-from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
 from tbtui.ui.context import run_app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import StatusLine
@@ -31,6 +30,7 @@ from tbtui.ui.panes.runs import ORDERS, RunsPane
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.textual_seam import Columns, Rows
 from tbtui.view.preview import RunPreview, read_preview
+from tbtui.view.runs import RunList
 
 _AGAIN_SEC = 3.0
 """Between two looks at the runs."""
@@ -58,9 +58,7 @@ class RunsScreen(LiveScreen):
 
     def __init__(self, logs_dirs: Sequence[Path]) -> None:
         super().__init__()
-        self._logs_dirs = logs_dirs
-        self._known: dict[RunDirectory, tuple[Hashable, RunSummary]] = {}
-        """What is known of each, and as what its journal stood then."""
+        self._list = RunList(logs_dirs)
         self._reading: Worker[None] | None = None
         self._previews: dict[RunDirectory, tuple[Hashable, RunPreview]] = {}
         """What was read of each, and as what its journal and notes stood then."""
@@ -82,11 +80,11 @@ class RunsScreen(LiveScreen):
 
     def _look(self) -> None:
         if self.is_current and (self._reading is None or self._reading.is_finished):
-            self._reading = self.run_worker(self._read(), name="runs")
+            self._reading = self.run_worker(self._read(self.query_one(RunsPane)), name="runs")
 
-    async def _read(self) -> None:
-        pane = self.query_one(RunsPane)
-        pane.take(newest_first(await asyncio.to_thread(self._summaries)))
+    async def _read(self, pane: RunsPane) -> None:
+        found = await asyncio.to_thread(self._list.read)
+        pane.take(found)
         self._preview()
         self.post_message(Redraw())
 
@@ -103,11 +101,10 @@ class RunsScreen(LiveScreen):
             pane.preview = known and known[1]
         pane.summary = chosen
         if chosen is not None and (self._previewing is None or self._previewing.is_finished):
-            self._previewing = self.run_worker(self._read_preview(), name="preview")
+            self._previewing = self.run_worker(self._read_preview(pane), name="preview")
 
-    async def _read_preview(self) -> None:
+    async def _read_preview(self, pane: RunPreviewPane) -> None:
         """Read until it is the chosen run that has been read."""
-        pane = self.query_one(RunPreviewPane)
         while (summary := pane.summary) is not None:
             preview = await asyncio.to_thread(self._read_one, summary.directory)
             if pane.summary == summary:
@@ -123,16 +120,6 @@ class RunsScreen(LiveScreen):
         if run not in self._previews or self._previews[run][0] != stands:
             self._previews[run] = stands, read_preview(run)
         return self._previews[run][1]
-
-    def _summaries(self) -> list[RunSummary]:
-        """On a thread. What is known of a run stays true until its journal grows, or its writer
-        goes."""
-        runs = list(find_runs(self._logs_dirs))
-        for run in runs:
-            stands = journal_stands(run)
-            if run not in self._known or self._known[run][0] != stands:
-                self._known[run] = stands, summarise(run)
-        return [self._known[run][1] for run in runs]
 
     def idle_keys(self) -> Iterable[str]:
         pane = self.query_one(RunsPane)
@@ -156,7 +143,7 @@ class RunsScreen(LiveScreen):
                 self.query_one(RunsPane).words, "words of a name, model, engine, policy or state"
             )
             await self.query_one("#list").mount(line, before="#runs")
-        self.query_one("#filter").focus()
+        self.set_focus(self.query_one("#filter"))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.query_one(RunsPane).words = event.value.strip()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.strip import Strip
@@ -253,7 +253,7 @@ class SearchScreen(LiveScreen):
         self.query_one(HitsPane).begin(text)
         self.post_message(Redraw())
         if text:
-            self.run_worker(self._look(text, self._stop), name="search", exclusive=True)
+            self._look(text, self._stop)
 
     def on_input_submitted(self) -> None:
         self.set_focus(self.query_one(HitsPane))
@@ -261,6 +261,7 @@ class SearchScreen(LiveScreen):
     def on_unmount(self) -> None:
         self._stop.set()
 
+    @work(name="search", exclusive=True)
     async def _look(self, text: str, stop: threading.Event) -> None:
         await asyncio.sleep(_PAUSE_SEC)
         loop, pane = asyncio.get_running_loop(), self.query_one(HitsPane)
@@ -296,7 +297,7 @@ class SearchScreen(LiveScreen):
         self.dismiss()
 
     def action_edit(self) -> None:
-        self.query_one("#filter").focus()
+        self.set_focus(self.query_one("#filter"))
 
 
 def _read_stories(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -16,6 +15,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.journal.commands import RUN
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.context import run_app_of
@@ -37,6 +37,7 @@ from tbtui.ui.screens.dialogs import Dialog, Hint
 from tbtui.ui.services import RunSettings
 from tbtui.ui.terminal.tty import copy
 from tbtui.ui.textual_seam import Choices, Columns
+from tbtui.view.ending import read_ending
 
 _SETTLE_SEC = 0.2
 """What another value leads to is computed so long after the last key."""
@@ -121,7 +122,7 @@ class SettingsScreen(LiveScreen):
         if not self.query(WordsLine):
             line = filter_line(self._list.words, "words of a name, group or meaning")
             await self.query_one("#all").mount(line, before="#settings-columns")
-        self.query_one("#filter").focus()
+        self.set_focus(self.query_one("#filter"))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._list.words = event.value
@@ -164,6 +165,7 @@ class SettingDialog(Dialog[str | None]):
         """`live`: it changes at once; `when` says so, or why not."""
         super().__init__()
         self._row, self._book, self._run, self._live, self._when = row, book, run, live, when
+        self._ending = read_ending(run)
 
     def compose(self) -> ComposeResult:
         entry = self._row.entry
@@ -205,8 +207,9 @@ class SettingDialog(Dialog[str | None]):
         if not self._live:
             self._write("#preview", self._command())
         if self._row.entry.tried and self._text != self._row.value:
-            self.run_worker(self._try(self._text), name="what-if", group="what-if", exclusive=True)
+            self._try(self._text)
 
+    @work(name="what-if", group="what-if", exclusive=True)
     async def _try(self, text: str) -> None:
         await asyncio.sleep(_SETTLE_SEC)
         try:
@@ -221,10 +224,11 @@ class SettingDialog(Dialog[str | None]):
         """The command that gives a run this value."""
         if self._live:
             return ""
-        setting = shlex.quote(f"{self._row.entry.name}={self._text}")
+        setting = f"{self._row.entry.name}={self._text}"
+        anew = self._ending.to_start_anew(self._run, setting)
         if self._row.entry.fixed:
-            return f"tbtui run {shlex.quote(str(self._run.config))} {setting}"
-        return f"tbtui run --resume {shlex.quote(self._run.name)} {setting}"
+            return anew
+        return self._ending.to_resume(str(self._run.path), setting) or anew
 
     def _write(self, id: str, text: str) -> None:
         shown = self.query_one(id, Static)
@@ -236,7 +240,10 @@ class SettingDialog(Dialog[str | None]):
     def action_take(self) -> None:
         entry, text = self._row.entry, self._text
         if entry.table:
-            self._write("#problem", f"{entry.name} has entries: tbtui run {entry.name}.NAME=VALUE")
+            self._write(
+                "#problem",
+                f"{entry.name} has entries: {to_type('run', f'{entry.name}.NAME=VALUE')}",
+            )
             return
         try:
             self._book.value(entry.name, text)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 from rich.text import Text
-from textual import events, on
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input, Static
@@ -135,13 +135,14 @@ class TaskBrowser(ScopedScreen):
         self.choice.search(self.choice.query)
         self._changed()
         try:
-            self.choice.obstacles = await self.ask(self._library.obstacles)
+            self.choice.unusable = await self.ask(self._library.unusable)
         except UserError as error:
             text = visible(str(error))
             self.notify(text, title="Trials can't run on this machine", severity="warning")
             return
         self._changed()
 
+    @work(group="preview", exclusive=True)
     async def _show_preview(self, id: str) -> None:
         await asyncio.sleep(_SETTLE_SEC)
         try:
@@ -165,10 +166,10 @@ class TaskBrowser(ScopedScreen):
         (id,) = row.ids
         preview = self._previews.get(id)
         choice = self.choice
-        obstacle = choice.obstacles.get(id, "")
-        self._pane.show(choice.entries[id], choice.record(id), preview, obstacle)
+        unusable = choice.unusable.get(id, "")
+        self._pane.show(choice.entries[id], choice.record(id), preview, unusable)
         if preview is None:
-            self.run_worker(self._show_preview(id), group="preview", exclusive=True)
+            self._show_preview(id)
 
     # Showing
 
@@ -191,8 +192,8 @@ class TaskBrowser(ScopedScreen):
             title.append((f" · {of}", palette.text))
         if broken := self._library.defects():
             title.append((f" · {broken} are broken", palette.attention))
-        if unfit := len(choice.obstacles):
-            title.append((f" · {unfit} can't run on this machine", palette.infrastructure))
+        if unusable := len(choice.unusable):
+            title.append((f" · {unusable} can't run on this machine", palette.infrastructure))
         if choice.query_error:
             title.append((f" · {visible(choice.query_error)}", palette.bad))
         self._write("#library-title", title)
@@ -249,7 +250,7 @@ class TaskBrowser(ScopedScreen):
     # Searching
 
     def action_search(self) -> None:
-        self._search.focus()
+        self.set_focus(self._search)
         self.say()
 
     @on(events.DescendantFocus)
@@ -263,7 +264,7 @@ class TaskBrowser(ScopedScreen):
 
     @on(Input.Submitted, "#library-search")
     def _on_searched(self) -> None:
-        self._tree.focus()
+        self.set_focus(self._tree)
 
     def action_cycle(self, term: Literal["difficulty", "kind", "pass", "size", "is"]) -> None:
         """Set a term of the search to its next value; after the last, none."""
@@ -296,7 +297,7 @@ class TaskBrowser(ScopedScreen):
     # Reading
 
     def action_read(self) -> None:
-        self._pane.focus()
+        self.set_focus(self._pane)
         self.set_class(True, "-reading")
 
     def action_tab(self, by: int) -> None:
@@ -311,7 +312,7 @@ class TaskBrowser(ScopedScreen):
             self._search.value = ""
         if not self._tree.has_focus:
             self.set_class(False, "-reading")
-            self._tree.focus()
+            self.set_focus(self._tree)
             self.say()
         elif self.choice.query:
             self._search.value = ""

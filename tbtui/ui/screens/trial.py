@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -11,7 +11,10 @@ from typing import ClassVar, Literal
 from textual.app import ComposeResult
 
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.verbs import meant
+from tbtui.paths import read_plain
 from tbtui.ui.context import ScopedScreen, run_app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import TrialHead
@@ -28,6 +31,7 @@ from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Columns
 from tbtui.view.current import attempts
 from tbtui.view.exports import ExportFormat
+from tbtui.view.standing import standing
 from tbtui.view.transcript import command_tokens
 
 _COPIED = {"terminal": "the terminal", "turns": "the turn", "tokens": "the tokens"}
@@ -147,6 +151,8 @@ class TrialScreen(LiveScreen):
         if turns.turn is not None:
             turn = turns.transcript.turns[self._tokens_of]
             tokens.load(frame, turn.sample)
+            over = turns.transcript.finished is not None
+            tokens.write(*(("", 0) if over else (turn.writing, turn.drawn)))
             span = None
             if turns.command is not None:
                 pieces = [text for text, _ in tokens.tokens]
@@ -166,9 +172,9 @@ class TrialScreen(LiveScreen):
         if ended and not self._picked and (place := turns.transcript.least_likely) is not None:
             tokens.of_least_likely = True
             return place
-        # While the policy is being asked, its last answer stays.
-        sampled = (index for index in reversed(range(here + 1)) if every[index].sample is not None)
-        return next(sampled, here)
+        # While the policy has not begun to answer, its last answer stays.
+        begun = (i for i in reversed(range(here + 1)) if every[i].sample or every[i].writing)
+        return next(begun, here)
 
     def _show_terminal(self, frame: Frame) -> None:
         terminal = self.query_one(TerminalPane)
@@ -371,8 +377,12 @@ class TrialScreen(LiveScreen):
         """Fork the trial at the chosen turn."""
         turn = self.query_one(TurnPane).turn
         trial = self._frame.state.trials.get(self.trial) if self._frame is not None else None
-        if turn is None or trial is None or self._frame is None or turn.sample is None:
+        if turn is None or trial is None or self._frame is None:
             self.notify("There is no turn to fork from yet.", markup=False, timeout=3)
+        elif turn.sample is None:
+            self.notify("Choose a turn of the model's: this is none.", markup=False, timeout=3)
+        elif refused := meant("fork", standing(trial, self._frame.state))[1]:
+            self.notify(refused, markup=False, timeout=6)
         elif self.replayed or self._frame.state.status is not None:
             self._fork_recorded(turn.turn)
         else:
@@ -382,10 +392,10 @@ class TrialScreen(LiveScreen):
         """Show, and copy, what forks a trial of a run that is over."""
         assert self._frame is not None
         run = self._frame.run.directory.path
-        command = f"tbtui fork {shlex.quote(str(run))} {shlex.quote(self.trial)} --turn {turn} -n 8"
-        copy(self.app, command)
+        line = to_type("fork", run, self.trial, "--turn", turn, "-n", 8)
+        copy(self.app, line)
         self.notify(
-            f"{command}\n\nCopied: forks of a run that is over are a run of their own."
+            f"{line}\n\nCopied: forks of a run that is over are a run of their own."
             " --turn bisect looks for the turn at which the task was lost or won.",
             title="Fork",
             markup=False,
@@ -410,7 +420,9 @@ class TrialScreen(LiveScreen):
         from tbtui.ui.screens.prompt import PromptScreen
 
         turn = self.query_one(TurnPane).turn
-        if turn is None or turn.sample is None:
+        if turn is not None and turn.sample is None and turn.prompt:
+            self.app.push_screen(PromptScreen(self.trial, None, turn.turn, turn.prompt))
+        elif turn is None or turn.sample is None:
             self.notify(
                 "This turn's prompt isn't recorded: no answer yet, or no report by the policy.",
                 markup=False,
@@ -434,8 +446,14 @@ class TrialScreen(LiveScreen):
         self.notify(said, title=f"Copied {what}", markup=False, timeout=3)
 
     def action_pager(self) -> None:
-        """Show the focused pane's text in the person's pager."""
-        contents = self._focused().contents
+        """Show the focused pane's text in the person's pager; of an agent that prints JSON, with
+        the terminal focused, what it has printed."""
+        pane = self._focused()
+        contents = pane.contents
+        if pane.id == "terminal" and self._frame is not None:
+            stream = self._frame.run.directory.agent_stream(self.trial)
+            with contextlib.suppress(OSError):
+                contents = read_plain(stream).decode(errors="replace")
         if not contents:
             self.notify("There is nothing to read yet.", markup=False, timeout=2)
         elif problem := page(self.app, contents):
@@ -445,7 +463,9 @@ class TrialScreen(LiveScreen):
         from tbtui.ui.screens.dialogs import ExportDialog
 
         if self.tools is None:
-            self.notify("Not available here: tbtui export does it.", markup=False)
+            assert self._frame is not None
+            line = to_type("export", self._frame.run.directory.path, self.trial)
+            self.notify(f"Not available here: {line} does it.", markup=False)
             return
         self.app.push_screen(ExportDialog(self.trial, Path.cwd()), self._export)
 

@@ -136,6 +136,11 @@ class TypingPane(TerminalPane):
         note = "and the trial is trained on" if trained else "and the trial is not trained on"
         self.border_subtitle = Content(visible(f"recorded as yours, {note}"))
 
+    @override
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        # Textual looks for no binding of those that it says; it takes others as well.
+        return self.open and character is not None and character.isprintable()
+
     def on_key(self, event: events.Key) -> None:
         if not self.open:
             return
@@ -213,7 +218,7 @@ class TypingScreen(LiveScreen):
         pane = self.query_one(TypingPane)
         asked = self._asked(frame.state)
         trial = frame.state.trials.get(self.trial)
-        pane.open = bool(asked and asked.ok and trial and trial.typist)
+        pane.open = bool(asked and asked.ok and trial and trial.hold.typist)
         over = asked is not None and asked.ok is not None and not pane.open
         if over or run_app_of(self).shown.host.read_only or frame.ending:
             self.call_later(self._leave)

@@ -46,7 +46,7 @@ class ReadLimit:
     """The start of the recording, where it doesn't say so itself."""
 
 
-class Recording:
+class RecordingReader:
     """One recording, read as far as it has been written, or up to a moment.
 
     A jump of more than `_WINDOW` bytes draws the screen from the last `_WINDOW` before the moment
@@ -222,7 +222,7 @@ class Recordings:
     def __init__(self, run: RunDirectory, monotonic: Callable[[], float]) -> None:
         self._run = run
         self._monotonic = monotonic
-        self._open: OrderedDict[str, Recording] = OrderedDict()
+        self._open: OrderedDict[str, RecordingReader] = OrderedDict()
         self._next = 0
         """The recording whose turn it is in the round-robin."""
 
@@ -271,10 +271,10 @@ class Recordings:
             recording.close()
         self._open.clear()
 
-    def _get(self, trial: str) -> Recording:
+    def _get(self, trial: str) -> RecordingReader:
         recording = self._open.get(trial)
         if recording is None:
-            recording = self._open[trial] = Recording(self._run.recording(trial))
+            recording = self._open[trial] = RecordingReader(self._run.recording(trial))
         self._open.move_to_end(trial)
         return recording
 
@@ -297,7 +297,7 @@ class Scrub:
         self, run: RunDirectory, trial: str, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._path = run.recording(trial)
-        self._recording = Recording(self._path)
+        self._recording = RecordingReader(self._path)
         self._monotonic = monotonic
         self.started_at: float | None = None
         """The start of the recording, where it doesn't say so itself."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tbtui.journal.timeline import MarkKind
 
 HELD_OUT_MARK = "◇"
-UNFIT_MARK = "∅"
+UNUSABLE_MARK = "∅"
 LEFT_OUT_MARK = "⊘"
 ALARM_MARK = "⚑"
 TYPIST_MARK = "✎"
@@ -31,6 +31,7 @@ SPENDING_MARKS: dict[Spending, str] = {
     "setup": "░",
     "sampling": "█",
     "commands": "▓",
+    "delayed": "┄",
     "paused": "‖",
     "verifying": VERIFYING_MARK,
     "teardown": "▁",
@@ -55,7 +56,7 @@ LEGEND: tuple[tuple[str, str], ...] = (
     (f"✗{SUSPECT_MARK}", "under review: a suspect reward"),
     (f"✓{RELABELLED_MARK}", "relabelled: a person overrode the verifier's reward"),
     (HELD_OUT_MARK, "held out: never trained on"),
-    (UNFIT_MARK, "can't be used in this environment"),
+    (UNUSABLE_MARK, "can't be used in this environment"),
     (ALARM_MARK, "an alarm: training looks wrong; the notes say why"),
 )
 
@@ -107,11 +108,11 @@ def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
             return Glyph(LEFT_OUT_MARK, palette.muted)
         char = "✓" if trial.reward >= 1 else "✗" if trial.reward <= 0 else "◐"
         return Glyph(char, palette.reward(trial.reward))
-    if trial.typist:
+    if trial.hold.typist:
         return Glyph(TYPIST_MARK, palette.attention)
-    if trial.frozen:
+    if trial.hold.frozen:
         return Glyph("❄", palette.frozen)
-    if trial.paused:
+    if trial.hold.paused:
         return Glyph("‖", palette.attention)
     if trial.armed:
         return Glyph("‖", palette.faint)

@@ -14,7 +14,7 @@ from textual.color import Color, Gradient
 from textual.filter import LineFilter
 
 from tbtui.ui.theme.themes import ThemeFile
-from tbtui.view.state import SPENDINGS, Spending
+from tbtui.view.state import COLOURED_SPENDINGS, Spending
 
 type _Lab = tuple[float, float, float]
 
@@ -192,8 +192,9 @@ class Palette:
     @cached_property
     def spending(self) -> dict[Spending, Style]:
         """The colours of what a trial's time goes to."""
-        colours = zip(SPENDINGS, self.file.colors.spending, strict=True)
-        return {name: _style(colour) for name, colour in colours}
+        colours = zip(COLOURED_SPENDINGS, self.file.colors.spending, strict=True)
+        styles = {name: _style(colour) for name, colour in colours}
+        return styles | {"delayed": styles["queue"]}
 
     @cached_property
     def held_out(self) -> Style:

@@ -14,7 +14,7 @@ import msgspec
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
-from tbtui.view.state import SPENDINGS
+from tbtui.view.state import COLOURED_SPENDINGS
 
 
 def _colour(value: str) -> str:
@@ -23,6 +23,9 @@ def _colour(value: str) -> str:
     except ColorParseError as error:
         raise ValueError(f"{value!r} is not a colour; write #rrggbb or ansi_blue") from error
     return color.hex if color.ansi is not None else color.hex6
+
+
+_SPENDINGS = len(COLOURED_SPENDINGS)
 
 
 class _Colors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,8 +50,8 @@ class Colors(_Colors, frozen=True, forbid_unknown_fields=True):
     raised: str = "#202836"
     line: str = "#2b3546"
     foreground: str = "#d3dae6"
-    muted: str = "#8490a5"
-    faint: str = "#586477"
+    muted: str = "#a5afc0"
+    faint: str = "#8690a1"
     accent: str = "#6cb6ff"
     on_accent: str = "#0b1220"
     attention: str = "#f5b83d"
@@ -59,7 +62,8 @@ class Colors(_Colors, frozen=True, forbid_unknown_fields=True):
     held_out: str = "#6cb6ff"
     training: str = "#8490a5"
     spending: Annotated[
-        tuple[str, ...], msgspec.Meta(min_length=len(SPENDINGS), max_length=len(SPENDINGS))
+        tuple[str, ...],
+        msgspec.Meta(min_length=len(COLOURED_SPENDINGS), max_length=len(COLOURED_SPENDINGS)),
     ] = (
         *("#586477", "#8d6fc4", "#5f7fb0", "#6cb6ff", "#3fb8a2"),
         *("#f5b83d", "#d98bd0", "#5c6a80"),
@@ -204,8 +208,8 @@ def textual_theme(file: ThemeFile) -> Theme:
 VARIABLE_DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "tb-line": "#444444",
-        "tb-muted": "#888888",
-        "tb-faint": "#666666",
+        "tb-muted": "#a8a8a8",
+        "tb-faint": "#8c8c8c",
         "tb-attention": "#d0a030",
         "tb-terminal": "#101010",
     }

@@ -6,10 +6,18 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean, median
 
-from tbtui.outcomes import ADVICE, Outcome
-from tbtui.view.diagnosis.finding import Finding, Remedy, share_of
-from tbtui.view.diagnosis.snapshot import Snapshot
-from tbtui.vocabulary import COLLAPSED_NEGATIVE_LOGPROB, MISMATCH_KL, MISMATCH_KL_STALE, AlarmName
+from tbtui.findings import (
+    COLLAPSED_NEGATIVE_LOGPROB,
+    MISMATCH_KL,
+    MISMATCH_KL_STALE,
+    Finding,
+    Remedy,
+    Rule,
+)
+from tbtui.outcomes import Outcome
+from tbtui.outcomes import advice as advice_on
+from tbtui.sampling import certainty, for_alike, for_failing
+from tbtui.view.diagnosis.snapshot import RunSnapshot, share_of
 
 _WINDOW = 5
 """Steps over which groups are counted: one step has few."""
@@ -21,10 +29,12 @@ Chosen, not measured."""
 _CLIPPING = ("ppo", "cispo", "gspo")
 _CLIP_HIGH = 0.28
 """DAPO's."""
+_WORTH_A_WORD = 0.1
+"""Share of the groups below which nothing is advised on them."""
 _GROUPS = "env/all/by_group/frac_"
 
 
-def no_signal_groups(run: Snapshot) -> Iterator[Finding]:
+def no_signal_groups(run: RunSnapshot) -> Iterator[Finding]:
     """Groups whose rewards are all equal: no advantage, no gradient."""
     trend = run.trend(f"{_GROUPS}constant")
     if not trend:
@@ -33,72 +43,93 @@ def no_signal_groups(run: Snapshot) -> Iterator[Finding]:
     share = share_of(fmean(recent), 1)
     if share < _EQUAL:
         return
-    bad = fmean(run.trend(f"{_GROUPS}all_bad")[-_WINDOW:])
-    all_failing = bad >= share / 2
-    cause = _common_cause(run) if all_failing else None
-    which = "mostly all failing: easier tasks" if all_failing else "mostly all solved: harder tasks"
-    advice = f"{which}, or larger groups"
+    failing, solved = (_recent(run, f"{_GROUPS}{each}") for each in ("all_bad", "all_good"))
+    cause = _common_cause(run) if failing >= share / 2 else None
     if cause is not None:
-        advice = f"mostly all ending by {cause.replace('_', ' ')}: {ADVICE[cause]}"
+        advice = f"mostly all ending by {cause.replace('_', ' ')}: {advice_on(cause)}"
+    else:
+        advice = _by_kind(run, failing, solved)
     yield Finding(
-        "no_signal_groups",
-        "costs" if share < 1 else "blocks",
-        share,
+        Rule.NO_SIGNAL_GROUPS,
         f"{share:.0%} of the groups of {len(recent)} step{'s' * (len(recent) != 1)}",
-        f"{_EQUAL:.0%} of the groups",
-        "equal rewards have no advantage: what was sampled for them trains nothing",
-        advice,
-        tuple(share_of(each, 1) for each in trend),
-        tuple(each.trial for each in run.members if each.constant),
-        None if cause is not None else _larger_groups(run),
+        "costs" if share < 1 else "blocks",
+        share=share,
+        limit=f"{_EQUAL:.0%} of the groups",
+        advice=advice,
+        trend=tuple(share_of(each, 1) for each in trend),
+        trials=tuple(each.trial for each in run.members if each.constant),
+        remedy=None if cause is not None else _larger_groups(run),
     )
 
 
-def _common_cause(run: Snapshot) -> Outcome | None:
+def _recent(run: RunSnapshot, name: str) -> float:
+    """The mean of a share over the latest steps that have it; 0: none has."""
+    recent = run.trend(name)[-_WINDOW:]
+    return share_of(fmean(recent), 1) if recent else 0.0
+
+
+def _by_kind(run: RunSnapshot, failing: float, solved: float) -> str:
+    """What to do about groups that fail as a whole, and about those that pass as a whole."""
+    kinds = {
+        f"{failing:.0%} all failing: {for_failing(run.sampling_facts)}": failing,
+        f"{solved:.0%} all solved: harder tasks": solved,
+    }
+    advice = "; ".join(text for text, share in kinds.items() if share >= _WORTH_A_WORD)
+    return advice or for_alike(run.sampling_facts)
+
+
+def _common_cause(run: RunSnapshot) -> Outcome | None:
     """How at least half of the trials without signal end, if there is something to do about it:
     easier tasks or larger groups would end in the same way."""
     outcomes = Counter(trial.outcome for trial in run.members if trial.constant)
     for outcome, count in outcomes.most_common(1):
-        if outcome in ADVICE and 2 * count >= outcomes.total():
+        if outcome is not None and advice_on(outcome) and 2 * count >= outcomes.total():
             return outcome
     return None
 
 
-def _larger_groups(run: Snapshot) -> Remedy | None:
-    """A group twice as large, with the chance that its rewards are all equal."""
+def _larger_groups(run: RunSnapshot) -> Remedy | None:
+    """A group twice as large, with the chance that its rewards are all equal; None: by what was
+    measured it would be as likely."""
     size = round(run.number("group_size", 8))
     if not run.rates or size < 2:
         return None
     now, then = equal_share(run.rates, size), equal_share(run.rates, 2 * size)
+    if now - then < _WORTH_A_WORD:
+        return None
+    trials = sum(scored for _, scored in run.rates)
     return Remedy(
         "group_size",
         2 * size,
-        f"by the tasks' pass rates {then:.0%} of groups of {2 * size} have no signal,"
-        f" {now:.0%} of {size}",
+        f"by the tasks' pass rates in {trials} trials {then:.0%} of groups of {2 * size} have no"
+        f" signal, {now:.0%} of {size}",
     )
 
 
 def equal_share(rates: tuple[tuple[float, int], ...], size: int) -> float:
-    """Expected share of groups of `size` whose trials all pass or all fail.
+    """Expected share of groups of `size` whose trials all pass or all fail, at the pass rates that
+    were measured: nothing is assumed of a task that has never passed, or always.
 
-    `rates` holds summed rewards and scored trials by task. One success and one failure are added to
-    each, so that a task seen a few times is not taken for one that always passes or never.
+    `rates` holds summed rewards and scored trials by task.
     """
     shares = []
     for rewards, scored in rates:
-        passing = share_of(rewards + 1, scored + 2)
+        passing = share_of(rewards, scored)
         shares.append(passing**size + (1 - passing) ** size)
     return share_of(fmean(shares), 1) if shares else 0.0
 
 
-def sampler_gap(run: Snapshot) -> Iterator[Finding]:
+def sampler_gap(run: RunSnapshot) -> Iterator[Finding]:
     """Sampler and trainer give the same tokens different probabilities."""
-    trend = run.trend("optim/kl_sample_train_v2")
-    if not run.steps or not trend:
+    name = "optim/kl_sample_train_v2"
+    trend = run.trend(name)
+    # At another temperature the two are of different distributions, as was asked for.
+    if not trend or run.sampling_facts.temperature != 1:
         return
-    last = run.steps[-1]
+    last = next(step for step in reversed(run.steps) if step.has(name))
     stale = last.metric("async/staleness_max")
     remedy: Remedy | None = None
+    advice = ""
     limit = MISMATCH_KL_STALE if stale else MISMATCH_KL
     if trend[-1] <= limit:
         return
@@ -110,53 +141,43 @@ def sampler_gap(run: Snapshot) -> Iterator[Finding]:
             f"weights at most {ahead - 1} steps old, now up to {stale:.0f}",
         )
         advice = "sample less far ahead"
-    else:
-        capped = run.number("importance_cap", 0) > 0
-        remedy = (
-            None
-            if capped
-            else Remedy(
-                "importance_cap",
-                2,
-                "a token weighs at most twice: large ratios no longer decide a step",
-            )
+    elif not run.number("importance_cap", 0) > 0:
+        remedy = Remedy(
+            "importance_cap",
+            2,
+            "a token weighs at most twice: large ratios no longer decide a step",
         )
-        advice = "compare chat template and dtype of both servers"
     yield Finding(
-        "sampler_trainer_gap",
-        "costs",
-        share_of(trend[-1], 10 * limit),
+        Rule.SAMPLER_TRAINER_GAP,
         f"{trend[-1]:.3g} nats a token",
-        f"{limit:g} nats a token" + (", as the sampler's weights are older" if stale else ""),
-        "the loss is weighted by a ratio of probabilities that is wrong from the start",
-        advice,
-        trend,
+        share=share_of(trend[-1], 10 * limit),
+        limit=f"{limit:g} nats a token" + (", as the sampler's weights are older" if stale else ""),
+        advice=advice,
+        trend=trend,
         remedy=remedy,
     )
 
 
-def entropy_collapse(run: Snapshot) -> Iterator[Finding]:
+def entropy_collapse(run: RunSnapshot) -> Iterator[Finding]:
     """The policy is certain of every token: nothing is explored any more."""
-    trend = run.trend("optim/surprise")
+    name, called = certainty(run.sampling_facts.temperature)
+    trend = run.trend(name)
     if len(trend) < 3:
         return
     now = median(trend[-3:])
     if now >= COLLAPSED_NEGATIVE_LOGPROB:
         return
     yield Finding(
-        "entropy_collapse",
-        "costs",
-        share_of(COLLAPSED_NEGATIVE_LOGPROB - now, COLLAPSED_NEGATIVE_LOGPROB),
-        f"-log p {now:.4f} nats a token",
-        f"{COLLAPSED_NEGATIVE_LOGPROB:g} nats a token",
-        "where every token is certain all trials of a group are the same",
-        "end the run, or lower the learning rate from an earlier checkpoint",
-        trend,
+        Rule.ENTROPY_COLLAPSE,
+        f"{called} {now:.4f} nats a token",
+        share=share_of(COLLAPSED_NEGATIVE_LOGPROB - now, COLLAPSED_NEGATIVE_LOGPROB),
+        limit=f"{COLLAPSED_NEGATIVE_LOGPROB:g} nats a token",
+        trend=trend,
         remedy=_clip_higher(run) or _slower(run),
     )
 
 
-def _clip_higher(run: Snapshot) -> Remedy | None:
+def _clip_higher(run: RunSnapshot) -> Remedy | None:
     """A higher upper clip bound, where tokens are clipped by a lower one: DAPO's "Clip-Higher"
     (Yu et al. 2025, section 3.1)."""
     clipped = run.steps[-1].metric("optim/clip_fraction") if run.steps else 0.0
@@ -170,21 +191,19 @@ def _clip_higher(run: Snapshot) -> Remedy | None:
     )
 
 
-def far_from_start(run: Snapshot) -> Iterator[Finding]:
+def far_from_start(run: RunSnapshot) -> Iterator[Finding]:
     """The policy has left the one that it started from."""
     trend = run.trend("optim/kl_policy_base")
     if not trend or trend[-1] <= _FAR:
         return
     penalty = run.number("kl_penalty_coef", 0)
     yield Finding(
-        "far_from_start",
-        "watch",
-        share_of(trend[-1], 10 * _FAR),
+        Rule.FAR_FROM_START,
         f"{trend[-1]:.2f} nats a token from the starting policy",
-        f"{_FAR:g} nats a token",
-        "what the starting policy knew besides these tasks goes first",
-        "raise kl_penalty_coef",
-        trend,
+        "watch",
+        share=share_of(trend[-1], 10 * _FAR),
+        limit=f"{_FAR:g} nats a token",
+        trend=trend,
         remedy=Remedy(
             "kl_penalty_coef",
             2 * penalty if penalty > 0 else 0.01,
@@ -193,47 +212,25 @@ def far_from_start(run: Snapshot) -> Iterator[Finding]:
     )
 
 
-_ALARMS: dict[AlarmName, tuple[str, str]] = {
-    "reward_collapse": (
-        "what was learned is being lost",
-        "resume from an earlier checkpoint with a lower learning_rate",
-    ),
-    "below_base": (
-        "training has made the policy worse at what it is for",
-        "resume from an earlier checkpoint with a lower learning_rate",
-    ),
-    "reward_hacking": ("the verifier may pass what is not solved", "review what passes"),
-    "honeypot": (
-        "the policy has found a way around its verifiers, and may use it on every task",
-        "look at the trial; then tbtui tasks audit, and fixed_programs=always",
-    ),
-}
-"""Alarms that no other rule has the figures for: why each matters, what to do."""
-
-
-def raised_alarms(run: Snapshot) -> Iterator[Finding]:
+def raised_alarms(run: RunSnapshot) -> Iterator[Finding]:
     """Alarms of the latest steps."""
     for alarm in {each.alarm: each for each in run.alarms}.values():
-        if alarm.alarm not in _ALARMS:
+        rule = alarm.alarm
+        if not rule.why:
             continue
-        why, advice = _ALARMS[alarm.alarm]
-        hacking = alarm.alarm in ("reward_hacking", "honeypot")
+        hacking = rule in (Rule.REWARD_HACKING, Rule.HONEYPOT)
         review = Remedy("review", "suspects", "suspect trials wait for a decision before training")
         name = "env/all/turns_per_episode" if hacking else "env/all/reward/total"
         yield Finding(
-            str(alarm.alarm),
-            "costs",
-            1.0,
+            rule,
             alarm.text,
-            "an alarm",
-            why,
-            advice,
-            run.trend(name),
+            limit="an alarm",
+            trend=run.trend(name),
             trials=(alarm.trial,) if alarm.trial else (),
             remedy=review if hacking else _slower(run),
         )
 
 
-def _slower(run: Snapshot) -> Remedy:
+def _slower(run: RunSnapshot) -> Remedy:
     rate = run.number("learning_rate", 2e-4)
     return Remedy("learning_rate", rate / 2, f"half the size of a step, {rate:g} so far")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tbtui.findings import SEVERITIES, Finding
 from tbtui.view.diagnosis import learning, outcomes, waits
-from tbtui.view.diagnosis.finding import Finding, rank
-from tbtui.view.diagnosis.snapshot import Snapshot, take
+from tbtui.view.diagnosis.snapshot import RunSnapshot, take
 from tbtui.view.state import RunState
 from tbtui.view.times import Outlook
 
-type Rule = Callable[[Snapshot], Iterator[Finding]]
-
-RULES: tuple[Rule, ...] = (
+DETECTORS: tuple[Callable[[RunSnapshot], Iterator[Finding]], ...] = (
     waits.waits_for_a_person,
     waits.held_trials,
     waits.policy_outages,
@@ -32,14 +30,15 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def findings(run: Snapshot) -> tuple[Finding, ...]:
-    """What the rules find, the most important first; the same of the same snapshot."""
-    return tuple(sorted((each for rule in RULES for each in rule(run)), key=rank))
+def rank(finding: Finding) -> tuple[int, float, str]:
+    """Key to sort by: what blocks the run first, then what concerns the most of it."""
+    return SEVERITIES.index(finding.severity), -finding.share, finding.rule
 
 
 def diagnose(outlook: Outlook) -> tuple[Finding, ...]:
     """What is wrong with a run at one moment, the most important first."""
-    return findings(take(outlook))
+    run = take(outlook)
+    return tuple(sorted((each for detect in DETECTORS for each in detect(run)), key=rank))
 
 
 class Diagnosis:

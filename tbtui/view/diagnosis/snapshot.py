@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from tbtui.findings import Finding, Unusable
+from tbtui.journal.events import AlarmRaised
 from tbtui.outcomes import Outcome
-from tbtui.view.diagnosis.finding import MOST_TREND
-from tbtui.view.state import AlarmView, RunState, StepView, TrialView
+from tbtui.sampling import SamplingSettings
+from tbtui.view.state import RunState, StepView, TrialView
 from tbtui.view.times import Outlook, step_times
-from tbtui.view.waiting import Need, needs
+from tbtui.view.waiting import needs
 from tbtui.vocabulary import OutageKind, Purpose, RunPhase, TrialPhase
 
+MOST_TREND = 32
+"""Steps of a trend."""
 LATEST = 64
 """Trials that an outcome's share is of: the latest that have ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrialFacts:
+class JournalledTrial:
     """A trial of the journal."""
 
     trial: str
@@ -42,6 +46,8 @@ class TrialFacts:
     frozen: bool
     constant: bool
     """The rewards of its group are all equal."""
+    budget_sec: float | None
+    """How long its agent may act; None: without a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,11 @@ class StepFacts:
     total_sec: float
     """Seconds of the step in all, pauses and reviews left out."""
 
+    def has(self, name: str) -> bool:
+        """Whether it has a metric, as a number."""
+        value = self.metrics.get(name)
+        return value is not None and value == value
+
     def metric(self, name: str) -> float:
         """A metric's value; 0 where the step has none, or no number."""
         value = self.metrics.get(name, 0.0)
@@ -66,30 +77,32 @@ class StepFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RunSnapshot:
     """A run at one moment."""
 
     over: bool
     seconds: float
     """Since its start, without the time in which no process ran it."""
+    tasks_dir: str
     settings: Mapping[str, Any]
+    sampling_facts: SamplingSettings
     policy: str
-    needs: tuple[Need, ...]
+    needs: tuple[Finding, ...]
     policy_lost: str
     """Why the run has no policy; empty: it has one."""
     server: str
-    """The state of the policy's server where it answers nobody; empty: it does."""
+    """The state of the policy's server where it answers no request; empty: it does."""
     server_sec: float
     """How long that has been so."""
     outages: Mapping[OutageKind, tuple[int, float]]
     """Kind of outage -> how often, seconds in all."""
     steps: tuple[StepFacts, ...]
     """Finished steps, oldest first, at most `MOST_TREND`."""
-    trials: tuple[TrialFacts, ...]
+    trials: tuple[JournalledTrial, ...]
     """The latest `LATEST` that have ended, in the order in which they were queued."""
-    members: tuple[TrialFacts, ...]
+    members: tuple[JournalledTrial, ...]
     """Training trials of the latest finished steps, as far as they are in memory."""
-    paused: tuple[TrialFacts, ...]
+    paused: tuple[JournalledTrial, ...]
     """Live trials that are paused or frozen."""
     running: int
     """Trials that run now."""
@@ -99,10 +112,10 @@ class Snapshot:
     """Trials are started now."""
     rates: tuple[tuple[float, int], ...]
     """Summed rewards and scored trials of each training task that has any."""
-    unusable: Mapping[str, str]
+    unusable: Mapping[str, Unusable]
     """Task -> why no trial of it starts."""
     tasks: int
-    alarms: tuple[AlarmView, ...]
+    alarms: tuple[AlarmRaised, ...]
     """Raised at the latest step or the one before."""
 
     def number(self, name: str, default: float) -> float:
@@ -112,16 +125,31 @@ class Snapshot:
         return float(value) if known and value is not None else default
 
     def trend(self, *names: str, of: str = "") -> tuple[float, ...]:
-        """The sum of metrics at each step; with `of`, as a share of that metric."""
+        """The sum of metrics at each step that has any of them; with `of`, as a share of that."""
         sums = [
-            (sum(map(step.metric, names)), step.metric(of) if of else 1.0) for step in self.steps
+            (sum(map(step.metric, names)), step.metric(of) if of else 1.0)
+            for step in self.steps
+            if any(map(step.has, names))
         ]
         return tuple(
             min(1.0, max(0.0, part / whole)) if of else part for part, whole in sums if whole
         )
 
 
-def take(outlook: Outlook) -> Snapshot:
+def share_of(part: float, whole: float) -> float:
+    """`part / whole` within 0 and 1; 0 where there is no whole or no number."""
+    if not whole > 0:
+        return 0.0
+    share = part / whole
+    return min(1.0, max(0.0, share)) if share == share else 0.0
+
+
+def part_of(part: int, whole: int, what: str) -> str:
+    """`24 of 64 trials (38%)`."""
+    return f"{part} of {whole} {what} ({share_of(part, whole):.0%})"
+
+
+def take(outlook: Outlook) -> RunSnapshot:
     """A frozen snapshot of an outlook's run."""
     state, now = outlook.state, outlook.now
     times = {each.step: each.seconds for each in step_times(state.timeline, now, MOST_TREND + 2)}
@@ -138,10 +166,12 @@ def take(outlook: Outlook) -> Snapshot:
     server = state.policy_now.server if state.policy_now is not None else None
     down = state.status is None and server is not None and server.held_up
     over = state.status is not None
-    return Snapshot(
+    return RunSnapshot(
         over=over,
-        seconds=max(0.0, state.seconds(now)),
+        seconds=state.seconds(now),
+        tasks_dir=state.tasks_dir,
         settings=dict(state.settings),
+        sampling_facts=_sampling_facts(state),
         policy=state.policy,
         needs=needs(outlook),
         policy_lost=state.policy_lost.reason if state.policy_lost is not None else "",
@@ -156,7 +186,7 @@ def take(outlook: Outlook) -> Snapshot:
             if trial.purpose == "train" and trial.step in newest
         ),
         paused=tuple(
-            _trial(trial, state, begun, now) for trial in live if trial.paused and not over
+            _trial(trial, state, begun, now) for trial in live if trial.hold.paused and not over
         ),
         running=sum(trial.phase is not TrialPhase.QUEUED for trial in live),
         queued=sum(trial.phase is TrialPhase.QUEUED for trial in live),
@@ -172,6 +202,16 @@ def take(outlook: Outlook) -> Snapshot:
     )
 
 
+def _sampling_facts(state: RunState) -> SamplingSettings:
+    temperature, agent = state.settings.get("temperature"), state.settings.get("agent")
+    return SamplingSettings(
+        float(temperature) if isinstance(temperature, int | float) else 1.0,
+        state.thinks and state.settings.get("thinking") != "off",
+        agent if isinstance(agent, str) else "terminus-2",
+        state.policy == "local",
+    )
+
+
 def _step(step: StepView, seconds: Mapping[Any, float]) -> StepFacts:
     aside = seconds.get("paused", 0.0) + seconds.get("reviewing", 0.0)
     return StepFacts(
@@ -184,10 +224,12 @@ def _step(step: StepView, seconds: Mapping[Any, float]) -> StepFacts:
     )
 
 
-def _trial(trial: TrialView, state: RunState, begun: Mapping[int, float], now: float) -> TrialFacts:
+def _trial(
+    trial: TrialView, state: RunState, begun: Mapping[int, float], now: float
+) -> JournalledTrial:
     train, group = trial.purpose == "train", state.groups.get(trial.group)
     start = begun.get(trial.step, trial.queued_at) if train else trial.queued_at
-    return TrialFacts(
+    return JournalledTrial(
         trial.trial,
         trial.label,
         trial.task,
@@ -197,11 +239,15 @@ def _trial(trial: TrialView, state: RunState, begun: Mapping[int, float], now: f
         trial.reason,
         trial.unreadable,
         max(0.0, trial.queued_at - start),
-        None if trial.finished_at is None else max(0.0, trial.finished_at - start),
+        # What a person, or the pace, held it for is not its own.
+        None
+        if trial.finished_at is None
+        else max(0.0, trial.finished_at - start - trial.paused_sec),
         0.0
         if trial.seconds is None
         else max(0.0, trial.seconds.verifying + trial.seconds.teardown),
-        max(0.0, now - trial.phase_since) if trial.paused else None,
-        trial.frozen,
+        max(0.0, now - trial.phase_since) if trial.hold.paused else None,
+        trial.hold.frozen,
         group is not None and group.disposition == "constant",
+        trial.budget_sec,
     )

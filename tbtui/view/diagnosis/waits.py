@@ -6,9 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
-from tbtui.view.diagnosis.finding import Finding, Remedy, part_of, share_of
-from tbtui.view.diagnosis.snapshot import Snapshot, StepFacts, TrialFacts
-from tbtui.view.waiting import NeedKind, duration
+from tbtui.findings import Finding, Remedy, Rule
+from tbtui.view.diagnosis.snapshot import (
+    JournalledTrial,
+    RunSnapshot,
+    StepFacts,
+    part_of,
+    share_of,
+)
+from tbtui.view.waiting import duration
 
 _WINDOW = 5
 """Steps over which times are averaged."""
@@ -28,59 +34,35 @@ _OUT = 0.05
 _HELD_SEC = 10.0
 """From here on a paused trial was not only looked at."""
 
-_NEEDS: dict[NeedKind, tuple[str, str]] = {
-    "policy": (
-        "nothing can be sampled or trained",
-        "it is made again by itself; else resume the run",
-    ),
-    "paused": ("no trial is started while the run is paused", "resume the run"),
-    "review": ("the step is not trained before somebody decides", "open the review"),
-    "trial": ("every other trial of the batch has ended and waits for it", "resume it"),
-    "failing": ("a batch without any reward trains nothing", "see what the trials say"),
-}
+
+def waits_for_a_person(run: RunSnapshot) -> Iterator[Finding]:
+    """What holds the run up until somebody acts; but for trials that are paused."""
+    apart = (Rule.RUN_OVER, Rule.RUN_FAILED, Rule.HELD_TRIALS)
+    yield from (need for need in run.needs if need.rule not in apart)
 
 
-def waits_for_a_person(run: Snapshot) -> Iterator[Finding]:
-    """What holds the run up until somebody acts; but for trials that all fail."""
-    for need in run.needs:
-        if need.kind in ("over", "failed", "trial"):
-            continue
-        why, advice = _NEEDS[need.kind]
-        failing = need.kind == "failing"
-        yield Finding(
-            "all_failing" if failing else f"waits_{need.kind}",
-            "blocks",
-            1.0,
-            need.text,
-            "any",
-            why,
-            advice,
-            trials=tuple(trial.trial for trial in run.trials) if failing else (),
-        )
-
-
-def held_trials(run: Snapshot) -> Iterator[Finding]:
+def held_trials(run: RunSnapshot) -> Iterator[Finding]:
     """Trials that somebody paused or froze, and whether the run waits for them."""
-    holding = any(need.kind == "trial" for need in run.needs)
+    rules = {need.rule for need in run.needs}
+    holding = Rule.HELD_TRIALS in rules
     held = [each for each in run.paused if holding or (each.held_sec or 0.0) >= _HELD_SEC]
-    if not held or any(need.kind == "paused" for need in run.needs):
+    if not held or Rule.WAITS_PAUSED in rules:
         return
     longest = max(held, key=lambda each: each.held_sec or 0.0)
     state = "frozen" if longest.frozen else "paused"
     more = f" and {len(held) - 1} more" if len(held) > 1 else ""
     yield Finding(
-        "held_trials",
-        "blocks" if holding else "watch",
-        share_of(len(held), run.running),
+        Rule.HELD_TRIALS,
         f"{longest.label} {state} {duration(longest.held_sec or 0.0)}{more}",
-        "the step waits for it" if holding else f"{_HELD_SEC:g} s",
-        _NEEDS["trial"][0] if holding else "its step can't be trained before it ends",
-        "resume it",
+        "blocks" if holding else "watch",
+        share=share_of(len(held), run.running),
+        limit="the step waits for it" if holding else f"{_HELD_SEC:g} s",
+        why="" if holding else "its step can't be trained before it ends",
         trials=tuple(each.trial for each in held),
     )
 
 
-def stragglers(run: Snapshot) -> Iterator[Finding]:
+def stragglers(run: RunSnapshot) -> Iterator[Finding]:
     """Steps that wait for their slowest trials."""
     known = [step for step in run.steps if step.total_sec > 0]
     trend = tuple(share_of(step.waiting_sec, step.total_sec) for step in known)
@@ -93,22 +75,20 @@ def stragglers(run: Snapshot) -> Iterator[Finding]:
     cost = fmean([step.waiting_sec for step in recent])
     slowest = _slowest(run.members)
     yield Finding(
-        "stragglers",
-        "costs",
-        share_of(share, 1),
+        Rule.STRAGGLERS,
         f"{share:.0%} of step time, {cost:.1f} s a step",
-        f"{_STRAGGLING:.0%} of step time",
-        "the last quarter of a step's trials runs while all else waits",
-        _advice_on_stragglers(slowest),
-        trend,
-        tuple(trial.trial for trial in slowest),
-        _deadline(run),
+        share=share_of(share, 1),
+        limit=f"{_STRAGGLING:.0%} of step time",
+        advice=_advice_on_stragglers(slowest),
+        trend=trend,
+        trials=tuple(trial.trial for trial in slowest),
+        remedy=_deadline(run),
     )
 
 
-def _slowest(members: Sequence[TrialFacts]) -> list[TrialFacts]:
+def _slowest(members: Sequence[JournalledTrial]) -> list[JournalledTrial]:
     """Trials that ended much later than most of their step; the latest one comes last."""
-    by_step: dict[int, list[tuple[float, TrialFacts]]] = {}
+    by_step: dict[int, list[tuple[float, JournalledTrial]]] = {}
     for trial in members:
         if trial.ended_sec is not None:
             by_step.setdefault(trial.step, []).append((trial.ended_sec, trial))
@@ -119,9 +99,9 @@ def _slowest(members: Sequence[TrialFacts]) -> list[TrialFacts]:
     return [trial for _, trial in sorted(late, key=lambda each: (each[0], each[1].trial))]
 
 
-def _advice_on_stragglers(slowest: Sequence[TrialFacts]) -> str:
+def _advice_on_stragglers(slowest: Sequence[JournalledTrial]) -> str:
     if not slowest:
-        return "set a deadline"
+        return Rule.STRAGGLERS.advice
     last = slowest[-1]
     if last.after_sec > (last.ended_sec or 0.0) / 2:
         # No deadline is for what comes after the agent.
@@ -129,7 +109,7 @@ def _advice_on_stragglers(slowest: Sequence[TrialFacts]) -> str:
     return f"set a deadline; slowest: {last.label}"
 
 
-def _deadline(run: Snapshot) -> Remedy | None:
+def _deadline(run: RunSnapshot) -> Remedy | None:
     """A deadline that the agents of seven trials of eight of the latest steps meet.
 
     None where it would hardly help: trials are verified after it, however long that takes.
@@ -155,7 +135,7 @@ def _deadline(run: Snapshot) -> Remedy | None:
     )
 
 
-def queue_wait(run: Snapshot) -> Iterator[Finding]:
+def queue_wait(run: RunSnapshot) -> Iterator[Finding]:
     """Trials that wait for a place longer than they should."""
     trend = tuple(_queue_share(step) for step in run.steps if _trial_seconds(step) > 0)
     if not trend:
@@ -170,14 +150,12 @@ def queue_wait(run: Snapshot) -> Iterator[Finding]:
         f"{waves} rounds of trials become {then}" if then < waves else "no fewer rounds of trials"
     )
     yield Finding(
-        "queue_wait",
-        "watch",
-        share_of(share, 1),
+        Rule.QUEUE_WAIT,
         f"{share:.0%} of trials' time",
-        f"{_QUEUED:.0%} of trials' time",
-        "a trial in the queue holds its group and its step up",
-        "run more trials at once, if the machine has room",
-        trend,
+        "watch",
+        share=share_of(share, 1),
+        limit=f"{_QUEUED:.0%} of trials' time",
+        trend=trend,
         remedy=Remedy("n_parallel_envs", 2 * places, f"{fewer}, if the machine keeps up"),
     )
 
@@ -194,7 +172,7 @@ def _queue_share(step: StepFacts) -> float:
     return share_of(step.metric("time/trials/queue"), _trial_seconds(step))
 
 
-def idle_places(run: Snapshot) -> Iterator[Finding]:
+def idle_places(run: RunSnapshot) -> Iterator[Finding]:
     """Places for trials, and their workers, that stand empty while a step is sampled."""
     places = max(1, round(run.number("n_parallel_envs", 16)))
     trend = tuple(
@@ -210,14 +188,13 @@ def idle_places(run: Snapshot) -> Iterator[Finding]:
     batch = run.number("batch_size", 4) * run.number("group_size", 8)
     ahead = round(run.number("max_steps_off_policy", 0))
     yield Finding(
-        "idle_workers",
-        "watch",
-        share_of(idle, 1),
+        Rule.IDLE_WORKERS,
         f"{idle:.0%} of {places} places idle while sampling",
-        f"{_IDLE:.0%}",
-        "a step has too few trials for the places, or waits for its last ones",
-        "sample the next batch meanwhile" if batch >= places else "larger batches, or fewer places",
-        trend,
+        "watch",
+        share=share_of(idle, 1),
+        limit=f"{_IDLE:.0%}",
+        advice="sample the next batch meanwhile" if batch >= places else "",
+        trend=trend,
         remedy=Remedy(
             "max_steps_off_policy",
             ahead + 1,
@@ -232,35 +209,25 @@ def _busy(step: StepFacts) -> float:
     return max(0.0, _trial_seconds(step) - aside)
 
 
-def policy_outages(run: Snapshot) -> Iterator[Finding]:
-    """Time in which the policy's server answered nobody."""
+def policy_outages(run: RunSnapshot) -> Iterator[Finding]:
+    """Time in which the policy's server answered no request."""
     if run.server:
-        yield Finding(
-            "server_out",
-            "blocks",
-            1.0,
-            f"the policy's server: {run.server}, for {duration(run.server_sec)}",
-            "any",
-            "no trial goes on before it answers; nothing is charged to the trials",
-            "see the server's own log",
-        )
+        text = f"the policy's server: {run.server}, for {duration(run.server_sec)}"
+        yield Finding(Rule.SERVER_OUT, text, "blocks")
     count, seconds = run.outages.get("policy", (0, 0.0))
     share = share_of(seconds, run.seconds)
     if not count or share < _OUT:
         return
     yield Finding(
-        "policy_outages",
-        "costs",
-        share,
+        Rule.POLICY_OUTAGES,
         f"{count} outages, {duration(seconds)} ({share:.0%} of the run)",
-        f"{_OUT:.0%} of the run",
-        "the whole run stands still meanwhile",
-        "see the server's own log",
-        run.trend("sampling/asked_again"),
+        share=share,
+        limit=f"{_OUT:.0%} of the run",
+        trend=run.trend("sampling/asked_again"),
     )
 
 
-def asked_again(run: Snapshot) -> Iterator[Finding]:
+def asked_again(run: RunSnapshot) -> Iterator[Finding]:
     """Completions that failed and were asked for again."""
     trend = tuple(step.metric("sampling/asked_again") for step in run.steps)
     turns = tuple(step.metric("env/all/total_turns") for step in run.steps)
@@ -269,14 +236,12 @@ def asked_again(run: Snapshot) -> Iterator[Finding]:
     if again < 2 or share < _OUT:
         return
     yield Finding(
-        "requests_repeated",
-        "watch",
-        share,
+        Rule.REQUESTS_REPEATED,
         part_of(round(again), round(calls + again), "requests"),
-        f"{_OUT:.0%} of the requests",
-        "each is waited for twice; a server that fails often is near its limits",
-        "fewer trials at once, or a server with more room",
-        trend,
+        "watch",
+        share=share,
+        limit=f"{_OUT:.0%} of the requests",
+        trend=trend,
         remedy=Remedy(
             "n_parallel_envs",
             max(1, round(run.number("n_parallel_envs", 16)) // 2),

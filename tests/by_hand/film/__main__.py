@@ -21,6 +21,7 @@ from tests.by_hand.film.gif import write
 from tests.by_hand.film.screencast import Cast, Terminal, in_terminal
 
 COLUMNS, ROWS = 120, 34
+BEGINS = "Choose one"
 SHELL = ["bash", "--norc", "--noprofile"]
 
 
@@ -29,7 +30,7 @@ def first_minute(terminal: Terminal) -> None:
     terminal.wait_for("$")
     terminal.hold(0.6)
     terminal.type("tbtui run\r")
-    terminal.wait_for("tour 1 of 6", "Choose one")
+    terminal.wait_for("tour 1 of 6", BEGINS)
     terminal.hold(3.5)
     terminal.press("\x1b[B")
     terminal.wait_for("tour 2 of 6")
@@ -83,7 +84,7 @@ def record() -> Cast:
             terminal.press("\x03")
             terminal.hold(1.0)
             terminal.press("\x03")
-            terminal.hold(3.0)
+            terminal.wait_for("everything is cleaned up")
             return cast
 
 
@@ -96,7 +97,7 @@ def main() -> None:
     cast = Cast.read(given.recording) if given.recording else record()
     if not given.recording:
         cast.write(given.out.with_suffix(".cast"))
-    write(cast, Palette(ThemeFile()), given.out)
+    write(cast, Palette(ThemeFile()), given.out, BEGINS)
     sys.stdout.write(f"{given.out}: {given.out.stat().st_size / 1e6:.2f} MB\n")
 
 

@@ -114,16 +114,20 @@ def _rgb(colour: Color | None) -> tuple[int, ...]:
     return tuple(colour.get_truecolor()) if colour is not None else (0, 0, 0)
 
 
-def frames(cast: Cast, palette: Palette) -> Iterator[tuple[Picture, float]]:
-    """Yield each picture that differs from the one before, and the seconds that it stands."""
+def frames(cast: Cast, palette: Palette, begins: str) -> Iterator[tuple[Picture, float]]:
+    """Yield each picture that differs from the one before, and the seconds that it stands.
+
+    It begins where the screen shows `begins`: what doesn't play a film has its first picture only.
+    """
     painter, screen = Painter(palette), Emulator(cast.columns, cast.rows)
     shown: Picture | None = None
     since = due = 0.0
     for at, text in cast.output:
-        if at >= due:
+        if at >= due and (shown is not None or _shows(screen, begins)):
             picture = painter.paint(screen)
             if shown is not None and picture.tobytes() != shown.tobytes():
                 yield shown, min(at - since, LONGEST_SEC)
+            if shown is None or picture.tobytes() != shown.tobytes():
                 since = at
             shown = picture if shown is None or picture.tobytes() != shown.tobytes() else shown
             due = at + FRAME_SEC
@@ -131,9 +135,13 @@ def frames(cast: Cast, palette: Palette) -> Iterator[tuple[Picture, float]]:
     yield painter.paint(screen), LONGEST_SEC
 
 
-def write(cast: Cast, palette: Palette, path: Path) -> None:
+def _shows(screen: Emulator, text: str) -> bool:
+    return any(text in screen.plain(y) for y in range(screen.rows))
+
+
+def write(cast: Cast, palette: Palette, path: Path, begins: str) -> None:
     """Write the film; all frames share their colours, so that they differ only where it moves."""
-    pictures, seconds = zip(*frames(cast, palette), strict=True)
+    pictures, seconds = zip(*frames(cast, palette, begins), strict=True)
     common = _common_colours(pictures)
     quantized = [each.quantize(palette=common, dither=Image.Dither.NONE) for each in pictures]
     quantized[0].save(

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import fcntl
 import json
-import os
-import pty
-import select
-import struct
-import subprocess
-import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.ui.terminal.emulator import Emulator
+from tests import terminal
 
 LONGEST_WAIT_SEC = 60.0
 ASKS_FOR_SYNC, HAS_SYNC = "\x1b[?2026$p", "\x1b[?2026;2$y"
@@ -54,8 +48,8 @@ class Cast:
 class Terminal:
     """The terminal of a running program: its screen, its keys, and what it has written so far."""
 
-    def __init__(self, master: int, columns: int, rows: int) -> None:
-        self._master = master
+    def __init__(self, program: terminal.Terminal, columns: int, rows: int) -> None:
+        self._program = program
         self._columns, self._rows = columns, rows
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._screen = Emulator(columns, rows)
@@ -78,7 +72,7 @@ class Terminal:
 
     def press(self, keys: str) -> None:
         """Send keys, as the bytes that a terminal sends for them."""
-        os.write(self._master, keys.encode())
+        self._program.type(keys)
 
     def type(self, text: str, key_sec: float = 0.07) -> None:
         """Send keys one by one, as fast as a person types."""
@@ -105,12 +99,11 @@ class Terminal:
             self._read(0.2)
 
     def _read(self, timeout: float) -> None:
-        if not select.select([self._master], [], [], timeout)[0]:
+        if (part := self._program.read(timeout)) is None:
+            raise ScreencastError(f"the program has ended\n{self.text}")
+        if not part:
             return
-        try:
-            text = self._decode(os.read(self._master, 65536))
-        except OSError as error:
-            raise ScreencastError(f"the program has ended\n{self.text}") from error
+        text = self._decode(part)
         if ASKS_FOR_SYNC in text:
             self.press(HAS_SYNC)
         self._output.append((self.seconds, text))
@@ -122,22 +115,6 @@ def in_terminal(
     command: list[str], columns: int, rows: int, environment: Mapping[str, str], folder: Path
 ) -> Iterator[Terminal]:
     """Run a command in a terminal of its own; what is left of it at the end is killed."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    process = subprocess.Popen(
-        command,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env=dict(environment),
-        cwd=folder,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
-    os.close(slave)
-    try:
-        yield Terminal(master, columns, rows)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
+    size = columns, rows
+    with terminal.Terminal(*command, size=size, cwd=folder, env=environment) as program:
+        yield Terminal(program, columns, rows)

@@ -12,16 +12,14 @@ from tbtui.journal.events import (
     CommandDone,
     Outcome,
     PhaseSeconds,
-    TrialFinished,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
-    TrialQueued,
     TurnObserved,
-    TurnParsed,
     TurnStarted,
 )
 from tbtui.rollout.messages import Completion, SampleWanted
+from tests.events import trial_finished, trial_queued, turn_parsed
 
 from .recorded_run import BEGIN
 
@@ -38,15 +36,7 @@ class HostedRun:
 
     def queued(self) -> None:
         self._log.append(
-            TrialQueued(
-                trial=self.name,
-                label=self.name,
-                task=self.task,
-                group=self.task,
-                step=0,
-                purpose="train",
-                budget_sec=60.0,
-            )
+            trial_queued(self.name, label=self.name, task=self.task, group=self.task, step=0)
         )
 
     def phase(self, phase: TrialPhase) -> None:
@@ -61,31 +51,23 @@ class HostedRun:
         wanted = SampleWanted(
             trial=self.name, request=number, turn=number, messages=(), purpose=purpose
         )
-        self._log.append(turn_sampled(wanted, Completion(number, said, False, 5, 3), 4.0))
+        self._log.append(
+            turn_sampled(wanted, Completion(number, self.name, said, False, 5, 3), 4.0)
+        )
         if purpose != "turn":
             return
-        self._log.append(
-            TurnParsed(
-                trial=self.name,
-                turn=number,
-                analysis="",
-                plan="",
-                commands=(),
-                task_complete=False,
-            )
-        )
+        self._log.append(turn_parsed(self.name, turn=number))
         seen = TurnObserved(trial=self.name, turn=number, observation="screen", seconds=1.0)
         self._log.append(seen)
 
     def finished(self, reward: float | None = 1.0, outcome: Outcome = Outcome.SOLVED) -> None:
         self.now += 2
         self._log.append(
-            TrialFinished(
-                trial=self.name,
+            trial_finished(
+                self.name,
+                reward,
                 outcome=outcome,
                 reason="as told",
-                verdict=reward,
-                reward=reward,
                 turns=2,
                 seconds=PhaseSeconds(sampling=8.0),
             )

@@ -1,10 +1,8 @@
-"""Run directories as Prime-RL writes them, small, in the layout of either time.
+"""Run directories as Prime-RL writes them, small.
 
-No GPU, so no real one: the files are made after its source. Up to 2026-08: prime-rl 559b447
-(`monitors/file.py`, `orchestrator/orchestrator.py`, `trainer/rl/train.py`, `utils/logger.py`,
-`utils/pathing.py`) with records of verifiers a60a606. Later: prime-rl 048a6e2
-(`monitors/file/monitor.py`, `monitors/file/traces/{live,chunks,update}.py`,
-`orchestrator/annotations.py`) with the deltas of verifiers 021678b (`v1/serve/delta.py`).
+No GPU, so no real one: the files are made after its source, prime-rl 559b447 (`monitors/file.py`,
+`orchestrator/orchestrator.py`, `trainer/rl/train.py`, `utils/logger.py`, `utils/pathing.py`) with
+records of verifiers a60a606.
 """
 
 from __future__ import annotations
@@ -13,55 +11,37 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 BEGIN = 1_788_000_000.0
 DIM, LEVEL, NORMAL, RESET = "\x1b[2m", "\x1b[32m\x1b[1m", "\x1b[22m", "\x1b[0m"
 
-Layout = Literal["2026-08", "2026-09"]
-LAYOUTS: tuple[Layout, ...] = ("2026-08", "2026-09")
+
+def node(role: str, content: str, at: float, ids: list[int], before: int, **more: Any) -> Any:
+    """A message of a trace; of its tokens `before` are the template's."""
+    return {
+        "message": {"role": role, "content": content},
+        "sampled": role == "assistant",
+        "timestamp": at,
+        "token_ids": ids,
+        "mask": [role == "assistant" and number >= before for number in range(len(ids))],
+        "is_content": [number >= before for number in range(len(ids))],
+        "logprobs": [],
+        **more,
+    }
 
 
 def turn_nodes(turns: int, start: float, tokens: int = 3) -> list[dict[str, Any]]:
     """A system prompt, then a user's message and a sampled answer for each turn."""
-    nodes: list[dict[str, Any]] = [
-        {
-            "message": {"role": "system", "content": "You use a terminal."},
-            "sampled": False,
-            "timestamp": start,
-            "token_ids": [1, 2],
-            "mask": [False, False],
-            "is_content": [False, True],
-            "logprobs": [],
-        }
-    ]
+    nodes = [node("system", "You use a terminal.", start, [1, 2], 1)]
     for turn in range(turns):
-        at = start + 10 * (turn + 1)
-        nodes.append(
-            {
-                "parent": len(nodes) - 1,
-                "message": {"role": "user", "content": f"screen {turn + 1}"},
-                "sampled": False,
-                "timestamp": at,
-                "token_ids": [10 + turn, 11],
-                "mask": [False, False],
-                "is_content": [True, True],
-                "logprobs": [],
-            }
-        )
-        nodes.append(
-            {
-                "parent": len(nodes) - 1,
-                "message": {"role": "assistant", "content": f"command {turn + 1}"},
-                "sampled": True,
-                "timestamp": at,
-                # The generation prompt, then what was sampled.
-                "token_ids": [3, *range(100 * turn, 100 * turn + tokens)],
-                "mask": [False] + [True] * tokens,
-                "is_content": [False] + [True] * tokens,
-                "logprobs": [-0.5] * (tokens - 1) + [-1.5],
-            }
-        )
+        at, last = start + 10 * (turn + 1), len(nodes) - 1
+        screen, command = f"screen {turn + 1}", f"command {turn + 1}"
+        nodes.append(node("user", screen, at, [10 + turn, 11], 0, parent=last))
+        # The generation prompt, then what was sampled.
+        ids = [3, *range(100 * turn, 100 * turn + tokens)]
+        logprobs = [-0.5] * (tokens - 1) + [-1.5]
+        nodes.append(node("assistant", command, at, ids, 1, logprobs=logprobs, parent=last + 1))
     return nodes
 
 
@@ -84,9 +64,8 @@ def model_calls(nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 class RecordedRun:
     """Writes a run bit by bit."""
 
-    def __init__(self, path: Path, layout: Layout = "2026-08") -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.layout = layout
         self.attempt = 0
         path.mkdir(parents=True)
 
@@ -107,8 +86,7 @@ class RecordedRun:
             },
             "inference": {"vllm": {"max_model_len": 16384}},
         }
-        later = self.layout == "2026-09"
-        configs = self.path / "configs" / ("latest/resolved" if later else "")
+        configs = self.path / "configs"
         configs.mkdir(parents=True, exist_ok=True)
         (configs / "rl.json").write_text(json.dumps(config, indent=2))
         self.attempt += 1
@@ -201,12 +179,6 @@ class RecordedRun:
                 "scoring": {"start": end, "end": end + 2},
             },
         }
-        if self.layout == "2026-09":
-            trace["info"] = {
-                "kind": kind,
-                "dispatch": {"step": step, "time": start},
-                "arrival": {"step": step, "time": end + 2},
-            }
         return {
             "id": f"episode-{name}",
             "env": {"id": "tb-harbor", "name": "tb"},
@@ -228,35 +200,20 @@ class RecordedRun:
 
     def arrived(self, episode: dict[str, Any], step: int) -> None:
         kind = episode["run"]["work"]["type"]
-        if self.layout == "2026-08":
-            path = self.path / "rollouts" / f"step_{step}" / kind / "all" / "traces.jsonl"
-        else:
-            path = self._traces / "stream" / "00000.jsonl"
-        append(path, episode)
-        for trace in episode["traces"]:
-            (self._traces / "live" / f"{trace['id']}.jsonl").unlink(missing_ok=True)
+        append(self.path / "rollouts" / f"step_{step}" / kind / "all" / "traces.jsonl", episode)
 
     def shipped(self, episodes: Sequence[dict[str, Any]], step: int, advantage: float) -> None:
         """The batch's episodes, the first half of them with `advantage`, the rest with less."""
         for number, episode in enumerate(episodes):
             given = advantage if number < len(episodes) / 2 else -advantage
-            if self.layout == "2026-08":
-                traces = [
-                    {**t, "info": {**t["info"], "advantage": given}} for t in episode["traces"]
-                ]
-                path = self.path / "rollouts" / f"step_{step}" / "train/effective/traces.jsonl"
-                append(path, {**episode, "traces": traces})
-                continue
-            info = {"effective": True, "ship": {"step": step, "time": BEGIN}, "advantage": given}
-            for trace in episode["traces"]:
-                row = {"trace_id": trace["id"], "chunk": 0, "offset": 0, "info": info}
-                append(self._traces / "annotations" / "orch.index.jsonl", row)
+            traces = [{**t, "info": {**t["info"], "advantage": given}} for t in episode["traces"]]
+            path = self.path / "rollouts" / f"step_{step}" / "train/effective/traces.jsonl"
+            append(path, {**episode, "traces": traces})
 
     def orchestrator_row(self, step: int, reward: float = 0.5, **more: float) -> None:
         agent = "train/agg/effective/agent"
         self._row(
             step,
-            "orch",
             {
                 f"{agent}/reward/mean": reward,
                 f"{agent}/num_turns/mean": 2.0,
@@ -277,30 +234,20 @@ class RecordedRun:
 
     def evaluated(self, step: int) -> None:
         scores = {"eval/held/policy_version": 0.0, "eval/held/effective/agent/pass@1": 0.5}
-        self._row(step, "orch", scores)
-
-    def pipeline(self, done: int, of: int, buffered: int = 0, inflight: int = 2) -> None:
-        more = f" (+{buffered} buffered)" if buffered else ""
-        self.log(
-            "orchestrator",
-            "INFO",
-            f"Train batch {done}/{of} ({done / of:.1%}){more}; "
-            f"{inflight} inflight episodes (train={inflight}, eval=0)",
-        )
+        self._row(step, scores)
 
     # What the trainer does
 
     def trained(self, step: int) -> None:
         """Its rows of a step, which it writes one by one."""
-        self._row(step, "trainer", {"perf/throughput": 900.0, "perf/mfu": 31.0})
-        self._row(step, "trainer", {"optim/lr": 1e-5, "optim/grad_norm": 0.3})
+        self._row(step, {"perf/throughput": 900.0, "perf/mfu": 31.0})
+        self._row(step, {"optim/lr": 1e-5, "optim/grad_norm": 0.3})
         self._row(
             step,
-            "trainer",
             {"loss/mean": -0.1, "entropy/all/mean": 0.4, "mismatch_kl/all/mean": 1.5e-5},
         )
         times = {"time/step": 60.0, "time/wait_for_batch": 40.0, "time/forward_backward": 15.0}
-        self._row(step, "trainer", {**times, "time/broadcast_weights": 3.0})
+        self._row(step, {**times, "time/broadcast_weights": 3.0})
         self.log("trainer", "SUCCESS", f"Step {step} |  1m 0s | Loss -0.1 | Entropy 0.4000")
 
     def broadcast(self, step: int, *, whole: bool = True) -> None:
@@ -318,36 +265,6 @@ class RecordedRun:
     def finished(self) -> None:
         self.log("orchestrator", "SUCCESS", "Orchestrator finished.")
         self.log("trainer", "SUCCESS", "RL trainer finished!")
-
-    # Rollouts in flight, of the later layout
-
-    def pending(self, name: str, data: dict[str, Any] | None = None, **dispatch: Any) -> None:
-        """The first line of a rollout in flight; `data`: of its task."""
-        who = {
-            "kind": "train",
-            "env": "tb",
-            "group": "g1",
-            "task": "copy-file",
-            "policy_version": 0,
-            "step": 1,
-            "started": BEGIN,
-            **dispatch,
-        }
-        header = {"version": 1, "id": name, "task": {"type": "Task", "data": data or {"idx": 3}}}
-        timing = {"timing": {"start": BEGIN, "boot": {"start": BEGIN + 1, "end": 0.0}}}
-        line = {"trace": name, "open": header, "set": timing, "dispatch": who}
-        append(self._traces / "live" / f"{name}.jsonl", line)
-
-    def progressed(self, name: str, before: int, turns: int) -> None:
-        """The turns after the first `before` ones, up to `turns`."""
-        whole = turn_nodes(turns, BEGIN)
-        old = len(turn_nodes(before, BEGIN)) if before else 0
-        calls = [call for call in model_calls(whole) if call["node"] >= old]
-        line = {"trace": name, "nodes": whole[old:], "calls": calls}
-        append(self._traces / "live" / f"{name}.jsonl", line)
-
-    def given_up(self, name: str) -> None:
-        (self._traces / "live" / f"{name}.jsonl").unlink()
 
     # All of it
 
@@ -382,7 +299,6 @@ class RecordedRun:
             )
             for episode in (*episodes, broken):
                 self.arrived(episode, step)
-            self.pipeline(4, 4)
             for group in (episodes[:2], episodes[2:]):
                 self.shipped(group, step, 0.5)
             self.orchestrator_row(step)
@@ -398,16 +314,9 @@ class RecordedRun:
                 if int(directory.name.removeprefix("step_")) > step:
                     shutil.rmtree(directory)
 
-    @property
-    def _traces(self) -> Path:
-        return self.path / "monitors" / "file" / "traces"
-
-    def _row(self, step: int, producer: str, metrics: dict[str, float]) -> None:
+    def _row(self, step: int, metrics: dict[str, float]) -> None:
         row: dict[str, Any] = {"step": step, "time": BEGIN + 100 * step, **metrics}
-        if self.layout == "2026-09":
-            append(self.path / "monitors/file/metrics.jsonl", {**row, "producer": producer})
-        else:
-            append(self.path / "metrics.jsonl", row)
+        append(self.path / "metrics.jsonl", row)
 
 
 def append(path: Path, record: dict[str, Any]) -> None:

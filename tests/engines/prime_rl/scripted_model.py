@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from aiohttp import web
+
+from tests.policies.served.scripted_chat import refusal, whole
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,12 @@ class Status:
     message: str = "as scripted"
 
 
-Answer = str | Status
+@dataclass(frozen=True)
+class Withheld:
+    """An answer that a filter has held back."""
+
+
+Answer = str | Status | Withheld
 
 
 @dataclass
@@ -53,27 +59,21 @@ class ScriptedModel:
         by_request = any(isinstance(turn, Status) for turn in script)
         turn = script[min(number if by_request else said, len(script) - 1)]
         if isinstance(turn, Status):
-            error = {"error": {"message": turn.message, "type": "scripted"}}
-            return web.json_response(error, status=turn.code)
-        return web.json_response(_completion(body["model"], prompt, turn))
+            return refusal(turn.code, turn.message)
+        held_back = isinstance(turn, Withheld)
+        answer = whole("", "content_filter") if held_back else whole(turn)
+        read, drawn = max(1, len(prompt) // 4), max(1, len(str(turn)) // 4)
+        tokens = {"prompt_tokens": read, "completion_tokens": drawn, "total_tokens": read + drawn}
+        return web.json_response(answer | {"model": body["model"], "usage": tokens})
 
 
-def _completion(model: str, prompt: str, text: str) -> dict[str, Any]:
-    drawn, read = max(1, len(text) // 4), max(1, len(prompt) // 4)
-    return {
-        "id": "scripted",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "stop",
-                "message": {"role": "assistant", "content": text},
-            }
-        ],
-        "usage": {"prompt_tokens": read, "completion_tokens": drawn, "total_tokens": read + drawn},
-    }
+@contextmanager
+def silent(model: ScriptedModel) -> Iterator[asyncio.Event]:
+    """The model does not answer until the test says so; the event is set when it was asked."""
+    model.gate.clear()
+    model.arrived.clear()
+    yield model.arrived
+    model.gate.set()
 
 
 @asynccontextmanager

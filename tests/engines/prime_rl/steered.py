@@ -10,7 +10,7 @@ from typing import Any
 
 from tbtui.engines.prime_rl.control import PrimeRlControl
 from tbtui.engines.prime_rl.plugin.files import ControlFile
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import TraceRecorder
 from tbtui.engines.prime_rl.watch.run import PreparedWatch, WatchOptions, follow, prepare_watch
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandVerb
@@ -36,7 +36,7 @@ class Steered:
     @contextlib.asynccontextmanager
     async def followed(self) -> AsyncIterator[None]:
         continues = self.prepared.directory.database.exists()
-        with Recorder(self.prepared.directory, continues=continues) as recorder:
+        with TraceRecorder(self.prepared.directory, continues=continues) as recorder:
             following = asyncio.create_task(follow(self.prepared, recorder, self.control))
             try:
                 yield

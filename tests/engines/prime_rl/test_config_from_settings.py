@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from tbtui.config import ConfigError, RunConfig, parse_settings, settings
 from tbtui.config.toml import toml_text
 from tbtui.engines.prime_rl.config_checks import prime_rl_problems
+from tbtui.engines.prime_rl.settings_table import SETTINGS
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN, prime_rl_config
 from tbtui.resources import tasks_dir as bundled_tasks
 
@@ -18,148 +19,61 @@ from .known_keys import unknown_keys
 
 ENOUGH = ["model_name=Qwen/Qwen3-8B", "tasks_dir=/tasks"]
 
-OTHERS: dict[str, tuple[str, ...]] = {
-    "num_train_gpus": ("num_train_gpus=2",),
-    "num_infer_gpus": ("num_infer_gpus=3",),
-    "model_name": ("model_name=Qwen/Qwen3-4B",),
-    "checkpoint": ("checkpoint=/runs/a/checkpoints/step_50",),
-    "lora_rank": ("lora_rank=8",),
-    "context_limit": ("context_limit=16384",),
-    "tokenizer": ("tokenizer=Qwen/Qwen3-8B-Base",),
-    "renderer": ("renderer=qwen3",),
-    "thinking": ("thinking=strip",),
-    "tasks_dir": ("tasks_dir=/others",),
-    "eval_split": ("eval_split=0.5",),
-    "tasks": ("tasks=a,b",),
-    "eval_tasks": ("eval_tasks=a,b",),
-    "max_steps": ("max_steps=30",),
-    "batch_size": ("batch_size=5",),
-    "group_size": ("group_size=6",),
-    "seed": ("seed=7",),
-    "max_steps_off_policy": ("max_steps_off_policy=3",),
-    "learning_rate": ("learning_rate=1e-5",),
-    "lr_schedule": ("lr_schedule=cosine",),
-    "warmup_steps": ("warmup_steps=5",),
-    "remove_constant_reward_groups": ("remove_constant_reward_groups=true",),
-    "grad_clip": ("grad_clip=0",),
-    "max_retries": ("max_retries=1",),
-    "eval_every": ("eval_every=20",),
-    "eval_group_size": ("eval_group_size=4",),
-    "eval_temperature": ("eval_temperature=0.5",),
-    "max_turns": ("max_turns=30",),
-    "max_tokens": ("max_tokens=2048",),
-    "temperature": ("temperature=0.7",),
-    "enable_summarize": ("enable_summarize=true",),
-    "proactive_summarization_threshold": (
-        "enable_summarize=true",
-        "proactive_summarization_threshold=6000",
-    ),
-    "trial_timeout_sec": ("trial_timeout_sec=600",),
-    "environment_type": ("environment_type=docker",),
-    "environment_kwargs": ("environment_kwargs.cpus=2",),
-    "force_build": ("force_build=true",),
-    "n_parallel_envs": ("n_parallel_envs=32",),
-    "env_starts_per_sec": ("env_starts_per_sec=0.5",),
-    "n_workers": ("n_workers=4",),
-    "logs_dir": ("logs_dir=/logs",),
-    "run_name": ("run_name=monday",),
-    "keep": ("keep=failed",),
-    "save_every": ("save_every=5",),
-    "keep_checkpoints": ("keep_checkpoints=0",),
-    "wandb_project": ("wandb_project=tb",),
-    "wandb_name": ("wandb_project=tb", "wandb_name=monday"),
-}
-"""For each setting that Prime-RL carries, what asks for another value than the default."""
+WITH_A_PLACE = [name for name, mapping in SETTINGS.items() if mapping.keys]
+WITHOUT_A_PLACE = [name for name, mapping in SETTINGS.items() if not (mapping.keys or mapping.ours)]
 
-WITHOUT_A_PLACE: dict[str, str] = {
-    "policy": "policy=tinker",
-    "tinker_base_url": "tinker_base_url=http://a",
-    "vllm_base_url": "vllm_base_url=http://a",
-    "openai_base_url": "openai_base_url=http://a",
-    "value_rollouts_per_step": "value_rollouts_per_step=8",
-    "value_rollouts_per_turn": "value_rollouts_per_turn=2",
-    "group_from": "group_from=fork",
-    "fork_groups_per_step": "fork_groups_per_step=3",
-    "demos": "demos=train",
-    "demo_weight": "demo_weight=2",
-    "demos_per_step": "demos_per_step=4",
-    "train_after_handback": "train_after_handback=true",
-    "checkpoint_ttl_hours": "checkpoint_ttl_hours=3",
-    "lora_alpha": "lora_alpha=64",
-    "lora_targets": "lora_targets=q_proj",
-    "dtype": "dtype=fp32",
-    "train_device": "train_device=cpu",
-    "micro_batch_tokens": "micro_batch_tokens=1024",
-    "gradient_checkpointing": "gradient_checkpointing=false",
-    "sampler": "sampler=vllm",
-    "vllm_devices": "vllm_devices=1",
-    "policy_restarts": "policy_restarts=3",
-    "agent": "agent=oracle",
-    "snapshots": "snapshots=turns",
-    "snapshot_mb": "snapshot_mb=16",
-    "keep_snapshots": "keep_snapshots=true",
-    "fork_from": "fork_from=runs/a/trial@2",
-    "fork_go_on": "fork_go_on=true",
-    "agent_kwargs": "agent_kwargs.version=1",
-    "agent_install": "agent_install=true",
-    "agent_setup_network": "agent_setup_network=true",
-    "endpoint_public_url": "endpoint_public_url=http://a:{port}",
-    "endpoint_port": "endpoint_port=9000",
-    "n_epochs": "n_epochs=2",
-    "num_substeps": "num_substeps=2",
-    "stream": "stream=true",
-    "loss_fn": "loss_fn=importance_sampling",
-    "advantage": "advantage=std",
-    "normalize_advantages_by_std": "normalize_advantages_by_std=true",
-    "loss_normalizer": "loss_normalizer=trial",
-    "replace_constant_groups": "replace_constant_groups=2",
-    "screen_trials": "screen_trials=3",
-    "kl_penalty_coef": "kl_penalty_coef=0.1",
-    "importance_cap": "importance_cap=2",
-    "dro_beta": "dro_beta=0.1",
-    "overlong_penalty": "overlong_penalty=0.1",
-    "overlong_buffer": "overlong_buffer=10",
-    "turn_penalty": "turn_penalty=0.1",
-    "train_summaries": "train_summaries=false",
-    "train_abandoned_calls": "train_abandoned_calls=true",
-    "tool_format": "tool_format=json",
-    "clip_low": "clip_low=0.1",
-    "clip_high": "clip_high=0.1",
-    "min_group": "min_group=3",
-    "short_groups": "short_groups=drop",
-    "on_outcome": "on_outcome.timeout=mask",
-    "review": "review=always",
-    "review_rules": "review_rules=/rules.toml",
-    "review_timeout_sec": "review_timeout_sec=60",
-    "at_review_timeout": "at_review_timeout=accept",
-    "retry_wait_sec": "retry_wait_sec=2",
-    "halt_after": "halt_after=3",
-    "unfit_tasks": "unfit_tasks=try",
+PARTICULAR: dict[str, str] = {
+    "checkpoint": "checkpoint=/runs/a/checkpoints/step_50",
+    "context_limit": "context_limit=16384",
+    "eval_split": "eval_split=0.5",
+    "eval_temperature": "eval_temperature=0.5",
+    "temperature": "temperature=0.7",
     "honeypots": "honeypots=0.02",
-    "oracle_tasks": "oracle_tasks=a",
-    "quarantine": "quarantine=ignore",
-    "max_unusable": "max_unusable=1",
-    "check_zeros": "check_zeros=never",
-    "kill_before_verifying": "kill_before_verifying=always",
-    "fixed_programs": "fixed_programs=always",
-    "sample_timeout_sec": "sample_timeout_sec=60",
-    "worker_max_mb": "worker_max_mb=100",
-    "worker_max_trials": "worker_max_trials=100",
-    "step_deadline_sec": "step_deadline_sec=60",
-    "at_deadline": "at_deadline=mask",
-    "oversample": "oversample=1",
-    "oversample_keep": "oversample_keep=first_finished",
+    "wandb_project": "wandb_project=tb",
+    "environment_kwargs": "environment_kwargs.cpus=2",
+    "agent_kwargs": "agent_kwargs.version=1",
+    "on_outcome": "on_outcome.timeout=mask",
     "on_alarm": "on_alarm.stale=halt",
     "prices": "prices.prompt=1",
-    "max_cost": "max_cost=5",
     "budget": "budget.hours=5",
-    "task_sampling": "task_sampling=thompson",
-    "task_floor": "task_floor=0.5",
-    "task_half_life": "task_half_life=5",
-    "pace_sec": "pace_sec=1",
-    "tensorboard": "tensorboard=true",
-    "trackio_project": "trackio_project=tb",
+    "reward_weights": "reward_weights.quality=-0.5",
+    "warmup_steps": "warmup_steps=5",
+    "max_tokens": "max_tokens=2048",
+    "n_parallel_envs": "n_parallel_envs=32",
+    "proactive_summarization_threshold": "proactive_summarization_threshold=6000",
+    "endpoint_public_url": "endpoint_public_url=http://a:{port}",
+    "fork_from": "fork_from=runs/a/trial@2",
 }
+"""What asks for another value of settings that not just any value fits."""
+TOGETHER = {
+    "proactive_summarization_threshold": "enable_summarize=true",
+    "wandb_name": "wandb_project=tb",
+}
+"""What else a setting needs."""
+
+
+def other(name: str) -> str:
+    """An argument that asks for another value than the default."""
+    row = settings()[name]
+    if name in PARTICULAR:
+        return PARTICULAR[name]
+    match row.kind:
+        case "switch":
+            value = str(not row.default).lower()
+        case "choice":
+            value = next(each for each in get_args(row.base) if each != row.default)
+        case "integer" | "number":
+            start = row.default or 0
+            value = next(str(v) for v in (start + 2, start / 2) if row.allows(v))
+        case "text" if name.endswith("_url"):
+            value = "http://a"
+        case _:
+            value = "/elsewhere" if row.kind == "path" else "a"
+    return f"{name}={value}"
+
+
+def others(name: str) -> list[str]:
+    return [*([TOGETHER[name]] if name in TOGETHER else []), other(name)]
 
 
 def config_of(*arguments: str) -> RunConfig:
@@ -170,8 +84,9 @@ def config_of(*arguments: str) -> RunConfig:
 
 def with_everything() -> RunConfig:
     """Every setting that has a place, at another value than its default."""
-    names = [name for name in OTHERS if name != "eval_split"]  # eval_tasks replaces it
-    return config_of(*dict.fromkeys(argument for name in names for argument in OTHERS[name]))
+    # These are replaced by others: eval_tasks and reward_weights.
+    names = [name for name in WITH_A_PLACE if name not in ("eval_split", "reward_key")]
+    return config_of(*dict.fromkeys(argument for name in names for argument in others(name)))
 
 
 def at(document: Any, key: str) -> Any:
@@ -184,28 +99,25 @@ def at(document: Any, key: str) -> Any:
     return document
 
 
-def test_every_mapping_is_tested_below() -> None:
-    mappings = {name: setting.prime_rl for name, setting in settings().items()}
-    assert set(OTHERS) == {name for name, mapping in mappings.items() if mapping.keys}
-    assert set(WITHOUT_A_PLACE) == {
-        name for name, mapping in mappings.items() if not (mapping.keys or mapping.ours)
-    }
+def test_no_setting_is_forgotten() -> None:
+    assert list(SETTINGS) == list(settings())
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", WITH_A_PLACE)
 def test_a_setting_with_a_place_is_found_there(name: str) -> None:
-    plain = prime_rl_config(config_of(*OTHERS[name][:-1]))
-    asked = prime_rl_config(config_of(*OTHERS[name]))
-    keys = settings()[name].prime_rl.keys
+    arguments = others(name)
+    plain = prime_rl_config(config_of(*arguments[:-1]))
+    asked = prime_rl_config(config_of(*arguments))
+    keys = SETTINGS[name].keys
     assert [key for key in keys if at(plain, key) != at(asked, key)] == list(keys)
 
 
 @pytest.mark.parametrize("name", WITHOUT_A_PLACE)
 def test_a_setting_without_one_is_refused_or_remarked_by_name(name: str) -> None:
-    config = config_of(WITHOUT_A_PLACE[name])
+    config = config_of(other(name))
     told = [p for p in prime_rl_problems(config) if p.text.startswith((f"{name}:", f"{name}="))]
     assert told
-    assert settings()[name].prime_rl.level in [problem.level for problem in told]
+    assert SETTINGS[name].level in [problem.level for problem in told]
     if any(problem.level == "error" for problem in told):
         with pytest.raises(ConfigError):
             prime_rl_config(config)

@@ -8,11 +8,7 @@ index.
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import sys
-import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -24,10 +20,9 @@ from tbtui.engines.prime_rl.migrate import migrate
 from tbtui.engines.prime_rl.settings_to_toml import prime_rl_config
 
 from .known_keys import unknown_keys
+from .real_checkout import REPOSITORY, check_out
 from .test_config_from_settings import config_of, with_everything
 from .test_config_migration import SEED
-
-REPOSITORY = os.environ.get("TBTUI_PRIME_RL_REPOSITORY")
 
 STAND_IN = """
 from pydantic import BaseModel, model_validator
@@ -57,9 +52,12 @@ def checkout(directory: Path, classes: str) -> Path:
     return directory
 
 
-def test_every_error_is_a_line_with_its_key(tmp_path: Path) -> None:
+def test_every_error_is_a_line_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory = checkout(tmp_path, STAND_IN)
-    assert validate({"source": [{"name": "a"}]}, directory) == Validation(str(directory))
+    monkeypatch.setenv(CHECKOUT_VARIABLE, str(directory))
+    assert validate({"source": [{"name": "a"}]}) == Validation(str(directory))
     verdict = validate({"source": [{}, {"name": 1}], "max_steps": "x", "odd": 1}, directory)
     assert [error.partition(": ")[0] for error in verdict.errors] == [
         "source[0].name",
@@ -69,21 +67,18 @@ def test_every_error_is_a_line_with_its_key(tmp_path: Path) -> None:
     ]
 
 
-def test_errors_of_the_whole_file_are_one_line_too(tmp_path: Path) -> None:
-    directory = checkout(tmp_path, STAND_IN)
-    assert validate({"source": [], "max_steps": 13}, directory).errors == (
-        "not 13: choose another",
-    )
-    assert validate({"source": [], "max_steps": 14}, directory).errors == (
-        "ModuleNotFoundError: No module named 'tbtui_harbor'",
-    )
-
-
-def test_the_checkout_may_be_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("max_steps", "line"),
+    [
+        (13, "not 13: choose another"),
+        (14, "ModuleNotFoundError: No module named 'tbtui_harbor'"),
+    ],
+)
+def test_errors_of_the_whole_file_are_one_line_too(
+    tmp_path: Path, max_steps: int, line: str
 ) -> None:
-    monkeypatch.setenv(CHECKOUT_VARIABLE, str(checkout(tmp_path, STAND_IN)))
-    assert validate({"source": []}).by == str(tmp_path)
+    verdict = validate({"source": [], "max_steps": max_steps}, checkout(tmp_path, STAND_IN))
+    assert verdict.errors == (line,)
 
 
 def test_without_prime_rl_nothing_is_called_valid(
@@ -107,29 +102,7 @@ def test_classes_that_can_not_be_imported_are_no_verdict(tmp_path: Path) -> None
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout of Prime-RL's configuration classes, with an environment of its own."""
-    if REPOSITORY is None:
-        pytest.skip("asked for by TBTUI_PRIME_RL_REPOSITORY")
-    directory = tmp_path_factory.mktemp("prime-rl")
-    archive = directory / "configs.tar"
-    repository = ["git", "-C", REPOSITORY]
-    subprocess.run(
-        [*repository, "archive", "-o", archive, "HEAD", "packages/prime-rl-configs"], check=True
-    )
-    subprocess.run(["tar", "-xf", archive, "-C", directory], check=True)
-    environment = directory / ".venv"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    uv = shutil.which("uv")
-    install = [uv, "pip"] if uv else [environment / "bin/python", "-m", "pip"]
-    subprocess.run(
-        [*install, "install", "-q", directory / "packages/prime-rl-configs"],
-        env=os.environ | {"VIRTUAL_ENV": str(environment)},
-        check=True,
-    )
-    # The plugin has to be importable there; what it needs comes after the environment's own.
-    [packages] = (environment / "lib").glob("python3*/site-packages")
-    root = Path(__file__).parents[3]
-    (packages / "tbtui.pth").write_text(f"{root}\n{sysconfig.get_path('purelib')}\n")
-    return directory
+    return check_out(tmp_path_factory.mktemp("prime-rl"))
 
 
 @pytest.mark.slow

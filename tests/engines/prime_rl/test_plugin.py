@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import json
 import multiprocessing
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,35 +24,35 @@ from verifiers.v1.serve.client import EnvClient
 from verifiers.v1.serve.server import EnvServer
 from verifiers.v1.utils.loaders import load_taskset
 
-from tbtui.engines.prime_rl.plugin.files import append_command
-from tbtui.journal.commands import RUN, Command
-from tbtui.journal.events import CommandVerb, decode_any
+from tbtui.journal.events import decode_any
 from tests.engines.prime_rl.environment_server import (
     EnvironmentServer,
     environment_config,
     serving_environment,
 )
-from tests.engines.prime_rl.scripted_model import Answer, ScriptedModel, Status, serving
-from tests.engines.prime_rl.tasks import make_task
+from tests.engines.prime_rl.scripted_model import (
+    Answer,
+    ScriptedModel,
+    Status,
+    Withheld,
+    serving,
+    silent,
+)
+from tests.rollout.scripted import DONE, HELLO, act
+from tests.tasks import HELLO as HELLO_TEST
+from tests.tasks import make_task
 
-
-def act(keys: str = "", *, done: bool = False) -> str:
-    commands = [{"keystrokes": keys, "duration": 0.05}] if keys else []
-    return json.dumps({"analysis": "a", "plan": "p", "commands": commands, "task_complete": done})
-
-
-HELLO, DONE = act("echo hi > /app/hello.txt\n"), act(done=True)
 SCRIPTS: dict[str, list[Answer]] = {
     "solved": [HELLO, DONE, DONE],
     "failed": [act("echo no\n"), DONE, DONE],
     "partial": [HELLO, DONE, DONE],
     "broken": [HELLO, DONE, DONE],
     "refused": [HELLO, Status(400, "this model takes no such request")],
+    "denied": [Status(401, "no such key")],
+    "withheld": [HELLO, Withheld()],
     "flaky": [Status(503), HELLO, DONE, DONE],
     "overlong": [Status(400, "This model's maximum context length is 64 tokens")],
     "endless": [act("true\n")],
-    "held": [HELLO, DONE, DONE],
-    "queued": [HELLO, DONE, DONE],
     "ended": [HELLO, DONE, DONE],
 }
 VERIFIERS = {
@@ -73,13 +73,13 @@ async def server(
 ) -> AsyncIterator[EnvironmentServer]:
     tasks = tmp_path_factory.mktemp("tasks")
     for name in SCRIPTS:
-        make_task(tasks / name, f"[{name}] Create /app/hello.txt.", VERIFIERS.get(name))
+        make_task(tasks / name, f"[{name}] Create /app/hello.txt.", VERIFIERS.get(name, HELLO_TEST))
     directory = tmp_path_factory.mktemp("trials")
     async with serving_environment(tasks, directory, model.url, max_turns=4) as server:
         yield server
 
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.extras]
 
 
 def events(server: EnvironmentServer, task: str) -> list[dict[str, Any]]:
@@ -103,13 +103,6 @@ async def seen(server: EnvironmentServer, task: str, kind: str, **fields: Any) -
         await asyncio.sleep(0.02)  # a file announces nothing
 
 
-def unscored(trace: Any) -> str:
-    """What verifiers says of a rollout that must be dropped."""
-    assert trace.has_error
-    assert not [reward for reward in trace.rewards.values() if reward is not None]
-    return str(trace.errors[-1].message)
-
-
 async def test_solved(server: EnvironmentServer) -> None:
     trace = await server.rollout("solved")
     assert (trace.has_error, trace.reward, trace.num_turns) == (False, 1.0, 3)
@@ -119,40 +112,43 @@ async def test_solved(server: EnvironmentServer) -> None:
     assert "echo hi" in (server.directory / "trials" / trial / "recording.cast").read_text()
 
 
-async def test_failed_is_reward_zero(server: EnvironmentServer) -> None:
-    trace = await server.rollout("failed")
-    assert (trace.has_error, trace.reward) == (False, 0.0)
-    assert trace.info["tbtui"]["outcome"] == "failed"
-
-
-async def test_fractional_rewards_stay_fractional(server: EnvironmentServer) -> None:
-    trace = await server.rollout("partial")
-    assert (trace.has_error, trace.reward) == (False, 0.25)
-
-
-async def test_out_of_turns_is_the_policys_doing(server: EnvironmentServer) -> None:
-    trace = await server.rollout("endless")
-    assert (trace.has_error, trace.reward, trace.num_turns) == (False, 0.0, 4)
-    assert trace.info["tbtui"]["outcome"] == "agent_timeout"
-
-
-async def test_full_context_is_the_policys_doing(server: EnvironmentServer) -> None:
-    trace = await server.rollout("overlong")
-    assert (trace.has_error, trace.reward) == (False, 0.0)
-    assert trace.info["tbtui"]["outcome"] == "context_overflow"
-
-
-async def test_broken_verifier_is_dropped(server: EnvironmentServer) -> None:
-    assert "verifier_error" in unscored(await server.rollout("broken"))
-
-
-async def test_refused_request_is_dropped_and_asked_once(
-    server: EnvironmentServer, model: ScriptedModel
+@pytest.mark.parametrize(
+    ("task", "reward", "outcome"),
+    [
+        ("failed", 0.0, "failed"),
+        ("partial", 0.25, "failed"),
+        # What follows is the policy's doing.
+        ("endless", 0.0, "agent_timeout"),
+        ("overlong", 0.0, "context_overflow"),
+    ],
+)
+async def test_what_is_scored(
+    server: EnvironmentServer, task: str, reward: float, outcome: str
 ) -> None:
-    trace = await server.rollout("refused")
-    assert "this model takes no such request" in unscored(trace)
-    assert trace.info["tbtui"]["outcome"] == "provider_error"
-    assert model.asked["refused"] == 2
+    trace = await server.rollout(task)
+    assert (trace.has_error, trace.reward) == (False, reward)
+    assert trace.info["tbtui"]["outcome"] == outcome
+    assert trace.num_turns == 4 or task != "endless"
+
+
+@pytest.mark.parametrize(
+    ("task", "says", "outcome"),
+    [
+        ("broken", "verifier_error", "verifier_error"),
+        ("refused", "this model takes no such request", "refused"),
+        ("withheld", "the server withholds the completion (content_filter)", "refused"),
+        ("denied", "no such key", "provider_error"),
+    ],
+)
+async def test_what_is_dropped(
+    server: EnvironmentServer, model: ScriptedModel, task: str, says: str, outcome: str
+) -> None:
+    trace = await server.rollout(task)
+    assert trace.has_error
+    assert not [reward for reward in trace.rewards.values() if reward is not None]
+    assert says in str(trace.errors[-1].message)
+    assert trace.info["tbtui"]["outcome"] == outcome
+    assert model.asked[task] == 2 or task != "refused"  # it is asked once
 
 
 async def test_passing_failure_is_tried_again(
@@ -174,65 +170,10 @@ async def test_events_are_the_journals(server: EnvironmentServer) -> None:
         decode_any(json.dumps(event).encode())
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def asking(model: ScriptedModel) -> AsyncIterator[asyncio.Event]:
-    """The model does not answer until the test says so; set when it was asked."""
-    model.gate.clear()
-    model.arrived.clear()
-    yield model.arrived
-    model.gate.set()
-
-
-async def test_pause_and_resume(
-    server: EnvironmentServer, model: ScriptedModel, asking: asyncio.Event
-) -> None:
-    rollout = asyncio.create_task(server.rollout("held"))
-    await asking.wait()
-    trial = (await seen(server, "held", "trial_queued"))["trial"]
-    append_command(server.directory, Command("pause", trial, "ada"))
-    await seen(server, "held", "command_issued", verb="pause")
-    model.gate.set()
-    await seen(server, "held", "trial_paused")
-    asked = model.asked["held"]
-    resume = Command("resume", trial, "ada")
-    append_command(server.directory, resume)
-    trace = await rollout
-    assert (trace.reward, asked, model.asked["held"]) == (1.0, 1, 3)
-    done = await seen(server, "held", "command_done", command=resume.id)
-    assert done["ok"]
-
-
-@pytest.mark.parametrize(("verb", "said"), [("stop", "stopped"), ("cancel", "cancelled")])
-async def test_what_a_person_ends_is_dropped(
-    server: EnvironmentServer, asking: asyncio.Event, verb: CommandVerb, said: str
-) -> None:
-    rollout = asyncio.create_task(server.rollout("ended"))
-    await asking.wait()
-    trial = (await seen(server, "ended", "trial_queued"))["trial"]
-    append_command(server.directory, Command(verb, trial, "ada", "off the track"))
-    trace = await rollout
-    assert f"{said} by ada: off the track" in unscored(trace)
-    assert trace.info["tbtui"]["outcome"] == "cancelled"
-    assert events(server, "ended")[-1]["kind"] == "trial_finished"
-
-
-async def test_closed_gate_holds_new_trials(
-    server: EnvironmentServer, model: ScriptedModel, asking: asyncio.Event
-) -> None:
-    first = asyncio.create_task(server.rollout("held"))
-    await asking.wait()
-    trial = (await seen(server, "held", "trial_queued"))["trial"]
-    append_command(server.directory, Command("pause", RUN, "ada"))
-    fence = Command("resume", trial, "ada")  # once this is heard, so is the other one
-    append_command(server.directory, fence)
-    await seen(server, "held", "command_issued", command=fence.id)
-    second = asyncio.create_task(server.rollout("queued"))
-    await seen(server, "queued", "trial_queued")
-    model.gate.set()
-    assert (await first).reward == 1.0
-    assert [event["kind"] for event in events(server, "queued")] == ["trial_queued"]
-    append_command(server.directory, Command("resume", RUN, "ada"))
-    assert (await second).reward == 1.0
+@pytest.fixture
+def asking(model: ScriptedModel) -> Iterator[asyncio.Event]:
+    with silent(model) as arrived:
+        yield arrived
 
 
 async def test_rollout_given_up_by_the_orchestrator_ends_its_trial(

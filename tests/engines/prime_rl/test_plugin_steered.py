@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +25,28 @@ from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandVerb, TrialFinished, TrialPhase, TurnSampled
 from tests.engines.prime_rl.environment_server import EnvironmentServer, serving_environment
 from tests.engines.prime_rl.recorded_run import append
-from tests.engines.prime_rl.scripted_model import Answer, ScriptedModel, Status, serving
+from tests.engines.prime_rl.scripted_model import (
+    Answer,
+    ScriptedModel,
+    Status,
+    serving,
+    silent,
+)
 from tests.engines.prime_rl.steered import Steered
-from tests.engines.prime_rl.tasks import make_task
+from tests.rollout.scripted import DONE, HELLO, act
+from tests.tasks import make_task
 
-
-def act(keys: str = "", *, done: bool = False, seconds: float = 0.05) -> str:
-    commands = [{"keystrokes": keys, "duration": seconds}] if keys else []
-    return json.dumps({"analysis": "a", "plan": "p", "commands": commands, "task_complete": done})
-
-
-HELLO, DONE = act("echo hi > /app/hello.txt\n"), act(done=True)
 SUMMARY = ["so far so good", "what is left?", "to say done"]
 SCRIPTS: dict[str, list[Answer]] = {
     "held": [HELLO, DONE, DONE],
     "ended": [HELLO, DONE, DONE],
     "other": [HELLO, DONE, DONE],
-    "slow": [act("sleep 60\n", seconds=60.0), HELLO, DONE, DONE],
+    "slow": [act("sleep 60\n", duration=60.0), HELLO, DONE, DONE],
     # With an error, which never comes up, it goes request by request.
     "summarised": [HELLO, *SUMMARY, DONE, *SUMMARY, DONE, Status(500)],
 }
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.extras]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -79,13 +79,10 @@ async def steered(server: EnvironmentServer, tmp_path: Path) -> AsyncIterator[St
         yield steered
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def asking(model: ScriptedModel) -> AsyncIterator[asyncio.Event]:
-    """The model does not answer until the test says so; set when it was asked."""
-    model.gate.clear()
-    model.arrived.clear()
-    yield model.arrived
-    model.gate.set()
+@pytest.fixture
+def asking(model: ScriptedModel) -> Iterator[asyncio.Event]:
+    with silent(model) as arrived:
+        yield arrived
 
 
 async def queued(steered: Steered, task: str) -> str:
@@ -142,11 +139,13 @@ async def test_pause_and_resume(
     rollout = asyncio.create_task(server.rollout("held"))
     await asking.wait()
     trial = await queued(steered, "held")
+    asked = model.asked["held"] - 1
     pause = await steered.ask("pause", trial)
     await heard(server, pause)
     model.gate.set()
     assert await steered.answer(pause) == (True, f"{trial} paused")
-    assert steered.state().trials[trial].paused
+    assert steered.state().trials[trial].hold.paused
+    assert model.asked["held"] == asked + 1
     again = await steered.ask("pause", trial)
     assert await steered.answer(again) == (True, f"{trial} is paused")
     assert (await steered.answer(await steered.ask("resume", trial)))[0]
@@ -174,7 +173,7 @@ async def test_freeze_stops_a_command_in_the_middle(
     trial = await queued(steered, "slow")
     await steered.seen("turn_parsed", trial=trial)
     assert await steered.answer(await steered.ask("freeze", trial)) == (True, f"{trial} frozen")
-    assert steered.state().trials[trial].frozen
+    assert steered.state().trials[trial].hold.frozen
     assert (await steered.answer(await steered.ask("resume", trial)))[0]
     stop = await steered.ask("stop", trial)
     assert (await steered.answer(stop))[0]
@@ -204,7 +203,11 @@ async def test_what_a_person_ends(
     assert await steered.answer(command) == (True, f"{trial} ended as cancelled{more}")
     finished = await steered.seen("trial_finished", trial=trial)
     assert finished.reason == f"{said} by ada"
-    assert (await rollout).has_error
+    trace = await rollout
+    assert trace.has_error
+    assert not [reward for reward in trace.rewards.values() if reward is not None]
+    assert f"{said} by ada" in str(trace.errors[-1].message)
+    assert trace.info["tbtui"]["outcome"] == "cancelled"
     kinds = [e for e in steered.events() if getattr(e, "command", "") == command.id]
     assert [event.kind for event in kinds] == ["command_issued", "command_done"]
 
@@ -248,7 +251,7 @@ async def test_the_whole_run_stands_still(
     model.gate.set()
     state = steered.state()
     assert state.paused
-    assert [state.trials[name].frozen for name in names] == [frozen, frozen]
+    assert [state.trials[name].hold.frozen for name in names] == [frozen, frozen]
     assert state.trials[waiting].phase is TrialPhase.QUEUED
     # One goes on by itself; that the run goes on then is news to the others alone.
     assert (await steered.answer(await steered.ask("resume", names[0])))[0]

@@ -18,7 +18,9 @@ from verifiers.v1.utils.loaders import (
 
 from tbtui.catalog.tasks import CatalogError
 from tbtui.engines.prime_rl.plugin.harness import HarborEnvironment
-from tests.engines.prime_rl.tasks import make_task
+from tests.tasks import make_task
+
+pytestmark = pytest.mark.extras
 
 ID = "tbtui-harbor"
 

@@ -15,11 +15,11 @@ from tbtui.engines.prime_rl import control
 from tbtui.engines.prime_rl.control import PrimeRlControl
 from tbtui.engines.prime_rl.plugin.files import FILE_NAME
 from tbtui.engines.prime_rl.watch import run as watch_run
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import TraceRecorder
 from tbtui.engines.prime_rl.watch.run import follow
 from tbtui.journal.commands import RUN
 from tbtui.journal.events import TrialFinished
-from tests.engines.conftest import until
+from tests.waiting import until
 
 from .hosted_run import HostedRun
 from .pausable_server import PausableServer, pausable
@@ -140,7 +140,7 @@ async def test_other_harnesses_cannot_be_paused(steered: Steered) -> None:
 async def test_cancelled_with_the_run_its_trials_end(steered: Steered) -> None:
     trial = HostedRun(steered.trials_dir, TRACE)
     trial.queued()
-    with Recorder(steered.prepared.directory, continues=False) as recorder:
+    with TraceRecorder(steered.prepared.directory, continues=False) as recorder:
         following = asyncio.create_task(
             follow(steered.prepared, recorder, steered.control, ends_it=True)
         )
@@ -284,16 +284,20 @@ def watching(tmp_path: Path) -> Iterator[Watching]:
     run = RecordedRun(tmp_path / "tb")
     run.launch()
     run.ready()
-    run.pipeline(1, 4)
     watching = Watching(run, tmp_path / "journal", trials_dir=tmp_path / "trials_dir")
     yield watching
     watching.stop()
 
 
-def test_live_trials_say_what_they_wait_for(watching: Watching, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ago", "times"), [(30, (228, 230, 229)), (-3600, (0, 0, 0))], ids=["", "clock was set back"]
+)
+def test_live_trials_say_what_they_wait_for(
+    watching: Watching, tmp_path: Path, ago: int, times: tuple[int, ...]
+) -> None:
     for trace in ("a" * 32, "b" * 32, "c" * 32):
         trial = HostedRun(tmp_path / "trials_dir", trace)
-        trial.now = watching.now - 30
+        trial.now = watching.now - ago
         trial.queued()
         if trace[0] != "a":
             trial.model()
@@ -303,9 +307,9 @@ def test_live_trials_say_what_they_wait_for(watching: Watching, tmp_path: Path) 
     watching.now += 200
     watching.read()
     assert stalls(watching)[0].endswith(
-        "because the trainer waits for batch 1 (1 of 4 rollouts, 2 in flight); live trials:"
-        " 1 paused (for up to 228 s), 1 queued (for up to 230 s), 1 waiting for the model"
-        " (for up to 229 s)"
+        "/logs/attempt_1; live trials:"
+        " 1 paused (for up to {} s), 1 queued (for up to {} s), 1 waiting for the model"
+        " (for up to {} s)".format(*times)
     )
 
 
@@ -318,7 +322,7 @@ def test_trials_that_are_all_paused_say_so(watching: Watching, tmp_path: Path) -
     watching.read()
     watching.now += 200
     watching.read()
-    assert "because all trials that have begun are held: 1 paused" in stalls(watching)[0]
+    assert " s: all trials that have begun are held: 1 paused" in stalls(watching)[0]
 
 
 def test_a_paused_run_says_who_paused_it(watching: Watching, tmp_path: Path) -> None:
@@ -330,4 +334,4 @@ def test_a_paused_run_says_who_paused_it(watching: Watching, tmp_path: Path) -> 
     watching.read()
     watching.now += 200
     watching.read()
-    assert stalls(watching)[0].endswith("because the run is paused by ada: resume it")
+    assert stalls(watching)[0].endswith(" s: the run is paused by ada: resume it")

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tbtui.engines.prime_rl.plugin.files import FOLDER, ServerProcess
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import TraceRecorder
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     AnyEvent,
@@ -30,7 +30,7 @@ from tbtui.journal.events import (
 from tbtui.view.transcript import Transcript
 
 from .hosted_run import HostedRun
-from .recorded_run import LAYOUTS, RecordedRun
+from .recorded_run import RecordedRun
 from .watching import Watching
 
 pytestmark = pytest.mark.slow
@@ -38,9 +38,9 @@ pytestmark = pytest.mark.slow
 TRACE = "0123456789abcdef0123456789abcdef"
 
 
-@pytest.fixture(params=LAYOUTS)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> RecordedRun:
-    run = RecordedRun(tmp_path / "tb", request.param)
+@pytest.fixture
+def run(tmp_path: Path) -> RecordedRun:
+    run = RecordedRun(tmp_path / "tb")
     run.launch()
     run.ready()
     return run
@@ -102,15 +102,6 @@ def test_it_is_live_before_there_is_a_trace(watching: Watching, trial: HostedRun
     assert (view.turn, view.last_text, view.mean_logprob) == (1, "command 1", None)
 
 
-def test_its_trace_completes_it(run: RecordedRun, watching: Watching, trial: HostedRun) -> None:
-    for _ in trial.bits():
-        watching.read()
-    watching.read()
-    came_back(run)
-    watching.read()
-    judged(watching, trial)
-
-
 def test_read_afterwards_it_is_the_same(
     run: RecordedRun, watching: Watching, trial: HostedRun
 ) -> None:
@@ -120,19 +111,23 @@ def test_read_afterwards_it_is_the_same(
     judged(watching, trial)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_watcher_that_starts_again_at_any_moment_goes_on(
-    run: RecordedRun, watching: Watching, trial: HostedRun, killed: bool
+@pytest.mark.parametrize("again", ["goes on", "is restarted", "is killed"])
+def test_its_trace_completes_it(
+    run: RecordedRun, watching: Watching, trial: HostedRun, again: str
 ) -> None:
-    for _ in trial.bits():
+    """Whatever becomes of the watcher, at any moment."""
+
+    def read() -> None:
         watching.read()
-        watching.restart(killed=killed)
-    watching.restart(killed=killed)
-    watching.read()
-    watching.restart(killed=killed)
+        if again != "goes on":
+            watching.restart(killed=again == "is killed")
+
+    for _ in trial.bits():
+        read()
+    read()
+    read()
     came_back(run)
-    watching.read()
-    watching.restart(killed=killed)
+    read()
     watching.read()
     judged(watching, trial)
 
@@ -258,22 +253,6 @@ def test_the_end_of_the_run_is_the_end_of_its_trials(
     assert watching.state().status == "finished"
 
 
-@pytest.mark.parametrize("run", ["2026-09"], indirect=True)
-def test_prime_rl_says_at_once_where_it_belongs(
-    run: RecordedRun, watching: Watching, trial: HostedRun
-) -> None:
-    run.pending(TRACE, data={"task_dir": "/tasks/copy-file"}, group="g7", step=5)
-    watching.read()
-    assert not watching.of(TrialQueued)
-    run.progressed(TRACE, 0, 1)
-    trial.queued()
-    trial.turn(1)
-    watching.read()
-    (queued,) = watching.of(TrialQueued)
-    assert (queued.group, queued.step, queued.budget_sec) == ("g7", 5, 60.0)
-    assert len(watching.of(TurnSampled)) == 1
-
-
 def test_a_line_that_is_none_is_left_out(
     watching: Watching, trial: HostedRun, trials_dir: Path
 ) -> None:
@@ -299,15 +278,15 @@ def test_a_trace_is_journalled_whole_or_not_at_all(
 ) -> None:
     trial.whole()
     came_back(run)
-    record = Recorder.record
+    record = TraceRecorder.record
 
-    def full(self: Recorder, event: AnyEvent, at: float | None = None) -> None:
+    def full(self: TraceRecorder, event: AnyEvent, at: float | None = None) -> None:
         if isinstance(event, TrialTraced):
             raise JournalError("the disk is full")
         record(self, event, at)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "record", full)
+        patch.setattr(TraceRecorder, "record", full)
         with pytest.raises(JournalError):
             watching.read()
     assert watching.reader().samples(trial.name) == []

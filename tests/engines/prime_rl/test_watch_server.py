@@ -99,20 +99,6 @@ def url(server: Server) -> str:
     return server.url
 
 
-def first_token(engine: int, *counts: int) -> str:
-    """A histogram of an engine: so many of at most 0.1 s, 0.2 s, and in all."""
-    name = "vllm:time_to_first_token_seconds"
-    rows = "".join(
-        f'{name}_bucket{{engine="{engine}",le="{bound}"}} {count}\n'
-        for bound, count in zip(("0.1", "0.2", "+Inf"), counts, strict=True)
-    )
-    return f'{rows}{name}_count{{engine="{engine}"}} {counts[-1]}\n'
-
-
-def measures(*engines: str) -> str:
-    return "# TYPE vllm:time_to_first_token_seconds histogram\n" + "".join(engines)
-
-
 def test_the_queue_and_the_cache_of_all_engines(url: str) -> None:
     measured = ServerMetrics([url], clock=lambda: 100.0).measure()
     assert (measured.running, measured.in_flight, measured.completed) == (4, 16, 8)
@@ -129,27 +115,6 @@ def test_several_servers_are_added_up(url: str) -> None:
     assert (measured.running, measured.in_flight, measured.sampled_tokens) == (8, 32, 8192)
     assert measured.server is not None
     assert measured.server.kv_cache_use == 0.97
-
-
-def test_latencies_are_of_the_last_minute_and_of_all_engines(server: Server) -> None:
-    moments = iter([100.0, 100.0, 105.0, 110.0, 170.0])
-    metrics = ServerMetrics([server.url], clock=lambda: next(moments))
-    # Hours of slow ones before anybody looked.
-    server.histograms = measures(first_token(0, 0, 0, 9000), first_token(1, 0, 0, 0))
-    assert latencies(metrics) == []
-    server.histograms = measures(first_token(0, 0, 5, 9005), first_token(1, 5, 5, 5))
-    assert latencies(metrics) == [("first_token", pytest.approx(0.1), pytest.approx(0.19), 10)]
-    # The engines were started again.
-    server.histograms = measures(first_token(0, 0, 0, 0), first_token(1, 0, 0, 0))
-    assert latencies(metrics) == []
-    server.histograms = measures(first_token(0, 4, 4, 4), first_token(1, 0, 0, 0))
-    assert latencies(metrics) == [("first_token", pytest.approx(0.05), pytest.approx(0.095), 4)]
-
-
-def latencies(metrics: ServerMetrics) -> list[tuple[str, float, float, int]]:
-    server = metrics.measure().server
-    assert server is not None
-    return [(each.kind, each.p50_sec, each.p95_sec, each.count) for each in server.latencies]
 
 
 def test_how_long_a_request_takes_is_the_policys_latency(server: Server) -> None:

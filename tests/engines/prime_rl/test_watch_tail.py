@@ -25,17 +25,6 @@ def write(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def test_lines_come_once_they_are_whole(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    tail = Tail(path)
-    assert tail.read() == []
-    write(path, b"one\ntw")
-    assert tail.read() == [b"one"]
-    write(path, b"o\n\nthree\n")
-    assert tail.read() == [b"two", b"", b"three"]
-    assert tail.read() == []
-
-
 def test_a_file_that_is_cut_off_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write(path, b"a long line\nhalf")

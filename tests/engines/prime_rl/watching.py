@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tbtui.console import HumanLines
-from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
+from tbtui.engines.prime_rl.watch.recorder import Savepoint, TraceRecorder
 from tbtui.engines.prime_rl.watch.source import SourceDirectory
 from tbtui.engines.prime_rl.watch.watcher import Watcher
 from tbtui.journal.events import AnyEvent
@@ -39,14 +39,13 @@ class Watching:
         if fresh:
             RunDirectory.create(self.into.path)
         savepoint = Savepoint.load(self.into.path / "watch.json", self.run.path)
-        self.recorder = Recorder(self.into, continues=not fresh)
+        self.recorder = TraceRecorder(self.into, continues=not fresh)
         self.watcher = Watcher(
             SourceDirectory.open(self.run.path),
             self.into,
             self.recorder,
             savepoint,
             self._stall_sec,
-            crash_settles_sec=2.0,
             clock=lambda: self.now,
             trials_dir=self._trials_dir,
         )

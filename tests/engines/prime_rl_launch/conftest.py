@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,10 +8,17 @@ import pytest
 
 from tbtui.config import RunConfig, parse_settings
 from tbtui.engines.prime_rl.launch.checkout import CHECKOUT_VARIABLE
-from tbtui.engines.prime_rl.launch.guard import PATIENCE_VARIABLE
-from tests.engines.prime_rl.tasks import make_task
+from tbtui.journal.events import AnyEvent
+from tbtui.journal.rundir import RunDirectory
+from tests.events import events_of
+from tests.tasks import make_task
 
 from .stand_in import a_file, make_checkout, write_file
+
+if sys.platform == "linux":
+    from tbtui.engines.prime_rl.launch.guard import PATIENCE_VARIABLE
+else:
+    collect_ignore_glob = ["test_*"]  # Prime-RL is launched on Linux
 
 
 @dataclass
@@ -31,6 +39,11 @@ class Place:
     @property
     def run(self) -> Path:
         return self.root / "runs" / "tb"
+
+    def events[E: AnyEvent](self, kind: type[E]) -> list[E]:
+        """None where there is no journal yet."""
+        directory = RunDirectory(self.run)
+        return events_of(directory, kind) if directory.database.exists() else []
 
 
 @pytest.fixture

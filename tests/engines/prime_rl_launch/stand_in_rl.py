@@ -41,7 +41,6 @@ class LaunchedRun(RecordedRun):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.layout = "2026-08"
         path.mkdir(parents=True, exist_ok=True)
         self.attempt = len(list(path.glob("logs/attempt_*")))
 

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tbtui.engines.prime_rl.launch import guard
+from tests.waiting import wait_until
 
 from .conftest import Place
 from .stand_in import living
@@ -23,16 +22,10 @@ import os, subprocess, sys, time
 waits = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 subprocess.Popen([sys.executable, "-c", waits], start_new_session=True)
 print(os.getpid(), flush=True)
-time.sleep(float(sys.argv[1]))
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
 sys.exit(3)
 """
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def start(*program: str) -> subprocess.Popen[str]:
@@ -54,15 +47,16 @@ def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return found
 
 
-def test_the_status_is_the_programs_and_what_it_leaves_is_ended() -> None:
-    process = start(sys.executable, "-c", FAMILY, "0.2")
+def test_the_status_is_the_programs_and_what_it_leaves_is_ended(tmp_path: Path) -> None:
+    process = start(sys.executable, "-c", FAMILY, str(tmp_path / "end"))
     members = family(process)
+    (tmp_path / "end").touch()
     assert process.wait() == 3
     assert not any(member.is_running() for member in members)
 
 
-def test_it_ends_all_when_its_input_is_closed() -> None:
-    process = start(sys.executable, "-c", FAMILY, "600")
+def test_it_ends_all_when_its_input_is_closed(tmp_path: Path) -> None:
+    process = start(sys.executable, "-c", FAMILY, str(tmp_path / "end"))
     members = family(process)
     assert process.stdin is not None
     process.stdin.close()
@@ -87,10 +81,10 @@ def test_the_end_of_tbtui_is_the_end_of_prime_rl(
         cwd=place.root,
         stdout=subprocess.DEVNULL,
     )
-    until(lambda: len(living(place.pids)) == 3)
+    wait_until(lambda: len(living(place.pids)) == 3)
     process.send_signal(number)
     assert process.wait() == (-number if number == signal.SIGKILL else 130)
-    until(lambda: not living(place.pids))
+    wait_until(lambda: not living(place.pids))
 
 
 @pytest.mark.slow
@@ -104,7 +98,7 @@ def test_even_without_the_guard_the_launcher_hears_of_it(
         stdout=subprocess.PIPE,
         text=True,
     )
-    until(lambda: len(living(place.pids)) == 3)
+    wait_until(lambda: len(living(place.pids)) == 3)
     launcher = psutil.Process(living(place.pids)[0])
     guardian = launcher.parent()
     assert guardian is not None
@@ -112,7 +106,7 @@ def test_even_without_the_guard_the_launcher_hears_of_it(
     output, _ = process.communicate()
     assert process.returncode == 1
     assert "Prime-RL's launcher fell to SIGKILL" in output.splitlines()[-1]
-    until(lambda: not launcher.is_running())
+    wait_until(lambda: not launcher.is_running())
     for pid in living(place.pids):  # the one that takes no hint
         psutil.Process(pid).kill()
 

@@ -16,7 +16,7 @@ from tbtui.engines.make_run import prepare
 from tbtui.engines.prime_rl.launch import checkout as checkouts
 from tbtui.engines.prime_rl.launch.checkout import commit_warnings, find_checkout
 from tbtui.engines.prime_rl.launch.configuration import Facts
-from tbtui.engines.prime_rl.launch.preflight import Finding, gpus
+from tbtui.engines.prime_rl.launch.preflight import PreflightFinding, gpus
 from tbtui.engines.prime_rl.launch.prepare import check_launch
 from tbtui.engines.request import request_run
 from tbtui.errors import UserError
@@ -98,7 +98,7 @@ def test_gpus_are_counted_as_prime_rl_counts_them(monkeypatch: pytest.MonkeyPatc
     found = LocalGpus(problem="no NVIDIA driver answers (x)")
     monkeypatch.setattr("tbtui.engines.prime_rl.launch.preflight.local_gpus", lambda: found)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    none = Finding("error", "GPUs: 2 wanted, none found: no NVIDIA driver answers (x)")
+    none = PreflightFinding("error", "GPUs: 2 wanted, none found: no NVIDIA driver answers (x)")
     assert gpus(facts()) == [none]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,")
     assert [finding.level for finding in gpus(facts())] == ["ok", "warning"]
@@ -110,7 +110,7 @@ def test_gpus_are_counted_as_prime_rl_counts_them(monkeypatch: pytest.MonkeyPatc
     found = LocalGpus((GpuMeasured(index=0, name="H100"), busy))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert gpus(facts())[1:] == [
-        Finding("warning", "GPU 1: 70000 of 80000 MiB are in use; Prime-RL may run out")
+        PreflightFinding("warning", "GPU 1: 70000 of 80000 MiB are in use; Prime-RL may run out")
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tbtui.engines.request import RunRequest, request_run
 from tbtui.engines.resume import request_resume
 from tbtui.journal.commands import RUN, Command, RunEnd
 from tbtui.journal.events import (
-    AnyEvent,
     CommandDone,
     Noted,
     RunContinued,
@@ -30,9 +28,11 @@ from tbtui.journal.events import (
     StepFinished,
     TrialFinished,
 )
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tests.engines.prime_rl.tasks import make_task
+from tbtui.journal.writer import JournalWriter
+from tests.events import entries_of
+from tests.tasks import make_task
+from tests.waiting import until
 
 from . import stand_in_rl
 from .conftest import Place
@@ -47,47 +47,26 @@ async def run(request: RunRequest) -> RunEnd:
     return await made(request).run()
 
 
-def events(place: Place) -> list[AnyEvent]:
-    reader = JournalReader(RunDirectory(place.run))
-    try:
-        return [entry.event for entry in reader.read(0)]
-    finally:
-        reader.close()
-
-
-def of[T](found: list[AnyEvent], kind: type[T]) -> list[T]:
-    return [event for event in found if isinstance(event, kind)]
-
-
-async def until(holds: Callable[[], object], limit_sec: float = 20.0) -> None:
-    async with asyncio.timeout(limit_sec):
-        while not holds():  # noqa: ASYNC110 - nothing tells us
-            await asyncio.sleep(0.02)
-
-
 def phases(place: Place) -> list[str]:
-    if not (place.run / "run.db").exists():
-        return []
-    return [event.detail for event in of(events(place), RunPhaseChanged)]
+    return [event.detail for event in place.events(RunPhaseChanged)]
 
 
 def steps(place: Place) -> int:
-    return len(of(events(place), StepFinished)) if (place.run / "run.db").exists() else 0
+    return len(place.events(StepFinished))
 
 
 async def test_a_whole_run_is_launched_watched_and_finished(place: Place) -> None:
     end = await run(request_run(place.config()))
     assert end == RunEnd("finished", "2 steps")
-    found = events(place)
-    (started,) = of(found, RunStarted)
+    (started,) = place.events(RunStarted)
     assert started.policy == "prime-rl"
     assert started.model_name == "Qwen/Qwen3-4B"
     assert started.settings["max_steps"] == 2
     assert [task.name for task in started.tasks] == ["copy-file"]
-    assert [event.step for event in of(found, StepFinished)] == [1, 2]
-    assert len(of(found, TrialFinished)) == 4
-    assert found[-1] == RunFinished(status="finished", reason="2 steps")
-    assert len(of(found, RunFinished)) == 1
+    assert [event.step for event in place.events(StepFinished)] == [1, 2]
+    assert len(place.events(TrialFinished)) == 4
+    assert place.events(RunFinished) == [RunFinished(status="finished", reason="2 steps")]
+    assert isinstance(entries_of(RunDirectory(place.run))[-1].event, RunFinished)
     given = tomllib.loads((place.run / "prime_rl.toml").read_text())
     assert (given["output_dir"], given["run"]) == (
         str(place.run),
@@ -97,7 +76,7 @@ async def test_a_whole_run_is_launched_watched_and_finished(place: Place) -> Non
     assert source["env"]["agent"]["harness"]["trials_dir"] == str(place.run)
     assert (place.run / "prime_rl" / "metrics.jsonl").is_file()
     assert "Starting RL run" in (place.run / "logs" / "prime_rl.log").read_text()
-    told = [event.text for event in of(found, Noted)]
+    told = [event.text for event in place.events(Noted)]
     assert "dry run: passed" in told
     assert any(text.startswith("configuration: valid, by ") for text in told)
 
@@ -111,7 +90,7 @@ async def test_a_gpu_monitor_that_fails_leaves_the_run_alone(
 
     monkeypatch.setattr(GpuMonitor, "run", fails)
     assert await run(request_run(place.config())) == RunEnd("finished", "2 steps")
-    texts = [event.text for event in of(events(place), Noted)]
+    texts = [event.text for event in place.events(Noted)]
     assert "GPUs are not measured any more: RuntimeError: no driver (see log.txt)" in texts
 
 
@@ -120,13 +99,14 @@ async def test_a_gpu_monitor_that_fails_leaves_the_run_alone(
     [
         pytest.param(
             "crash",
-            "the trainer ended with status 1: torch.OutOfMemoryError: CUDA out of memory",
-            "trainer.log: Fatal error in train",
+            "Prime-RL's launcher ended with status 1: Error: Trainer failed with exit code 1",
+            "trainer.log: torch.OutOfMemoryError: CUDA out of memory",
             marks=pytest.mark.slow,
         ),
         (
             "server",
-            "the train env server tb ended with status 1: ImportError: no tbtui_harbor here",
+            "Prime-RL's launcher ended with status 1: Error: Train env server tb failed with exit"
+            " code 1",
             "tb.log: ImportError: no tbtui_harbor here",
         ),
         pytest.param(
@@ -138,15 +118,15 @@ async def test_a_gpu_monitor_that_fails_leaves_the_run_alone(
         ),
     ],
 )
-async def test_a_crash_is_told_from_the_right_log(
+async def test_a_crash_is_told_with_the_ends_of_the_logs(
     place: Place, monkeypatch: pytest.MonkeyPatch, mode: str, reason: str, line: str
 ) -> None:
     monkeypatch.setenv("STAND_IN_RL", mode)
     monkeypatch.setattr("tbtui.engines.prime_rl.launch.run._SETTLE_SEC", 0.5)
     assert await run(request_run(place.config())) == RunEnd("failed", reason)
-    found = events(place)
-    assert of(found, RunFinished) == [found[-1]]
-    assert line in [event.text for event in of(found, Noted) if event.level == "error"]
+    (finished,) = place.events(RunFinished)
+    assert entries_of(RunDirectory(place.run))[-1].event == finished
+    assert line in [event.text for event in place.events(Noted) if event.level == "error"]
 
 
 async def test_what_prime_rl_refuses_is_refused_before_it_starts(
@@ -167,7 +147,7 @@ async def test_an_interrupted_run_leaves_no_process_and_goes_on_from_its_checkpo
     going.submit(Command("pause", RUN, actor="ada"))
     task = asyncio.create_task(going.run())
     await until(lambda: steps(place) == 1)
-    await until(lambda: of(events(place), CommandDone))
+    await until(lambda: place.events(CommandDone))
     (asked,) = (place.run / "control.jsonl").read_text().splitlines()
     assert json.loads(asked)["verb"] == "pause"
     task.cancel()
@@ -175,16 +155,15 @@ async def test_an_interrupted_run_leaves_no_process_and_goes_on_from_its_checkpo
     assert end == RunEnd("interrupted", "everything is cleaned up")
     assert len(place.pids.read_text().split()) == 3
     assert living(place.pids) == []
-    assert events(place)[-1] == RunFinished(status="interrupted", reason=end.reason)
+    assert place.events(RunFinished) == [RunFinished(status="interrupted", reason=end.reason)]
 
     monkeypatch.setenv("STAND_IN_RL", "whole")
     assert await run(request_resume(str(place.run), [])) == RunEnd("finished", "2 steps")
     assert tomllib.loads((place.run / "prime_rl.toml").read_text())["resume"] == {"step": 1}
-    found = events(place)
-    (continued,) = of(found, RunContinued)
+    (continued,) = place.events(RunContinued)
     assert continued.step == 1
-    assert [event.step for event in of(found, StepFinished)] == [1, 2]
-    assert [event.status for event in of(found, RunFinished)] == ["interrupted", "finished"]
+    assert [event.step for event in place.events(StepFinished)] == [1, 2]
+    assert [event.status for event in place.events(RunFinished)] == ["interrupted", "finished"]
     assert (place.run / "prime_rl" / "logs" / "attempt_2").is_dir()
     assert {path.name for path in (place.run / "logs").iterdir()} == {
         "prime_rl.log",
@@ -213,13 +192,13 @@ async def test_a_job_of_slurms_is_submitted_and_only_watched(
     end = await task
     assert end.status == "interrupted"
     assert end.reason.startswith("the job goes on: `scancel 4711` ends it; `tbtui prime-rl watch ")
-    assert of(events(place), RunFinished) == []
+    assert place.events(RunFinished) == []
 
     job.step(2)
     job.finished()
     prepared = prepare_watch(job.path, place.run, WatchOptions())
     assert await watch(prepared) == RunEnd("finished", "2 steps")
-    assert [event.step for event in of(events(place), StepFinished)] == [1, 2]
+    assert [event.step for event in place.events(StepFinished)] == [1, 2]
 
 
 @pytest.mark.slow
@@ -230,8 +209,12 @@ async def test_a_run_that_is_over_is_not_gone_on_with(place: Place) -> None:
         prepare(request_resume(str(place.run), []))
     assert (place.run / "run.db").stat().st_mtime_ns == before
     more = write_file(place.root / "more.toml", a_file(place.tasks, max_steps=3))
+    late = made(request_resume(str(place.run), [str(more)]))
+    with JournalWriter(RunDirectory(place.run), continues=True):
+        end = await late.run()  # another process has gone on with it meanwhile
+    assert (end.status, "is live (process" in end.reason) == ("refused", True)
     assert await run(request_resume(str(place.run), [str(more)])) == RunEnd("finished", "3 steps")
-    (continued,) = of(events(place), RunContinued)
+    (continued,) = place.events(RunContinued)
     assert continued.settings["max_steps"] == 3
 
 

@@ -85,11 +85,8 @@ def name_of(trace: dict[str, Any]) -> str:
     return str(trace["info"]["tbtui"]["trial"])
 
 
-def test_the_run_ended_well(recorded: Recorded) -> None:
-    assert (recorded.end.status, recorded.end.reason) == ("finished", f"{STEPS} steps")
-
-
 def test_the_run_is_all_there(recorded: Recorded) -> None:
+    assert (recorded.end.status, recorded.end.reason) == ("finished", f"{STEPS} steps")
     state = recorded.state()
     assert (state.run, state.policy, state.max_steps) == ("cpu", "prime-rl", STEPS)
     assert [step.step for step in state.steps] == list(range(1, STEPS + 1))
@@ -189,7 +186,4 @@ async def test_vllm_drew_from_the_model_that_the_embedded_policy_is(recorded: Re
 
 
 def test_nothing_was_unknown_to_the_watcher(recorded: Recorded) -> None:
-    """All that it warns of, the parts' own logs say."""
-    told = [note.text for note in recorded.of(Noted) if note.level != "info"]
-    assert told
-    assert all(text.startswith(("inference: ", "orchestrator: ")) for text in told)
+    assert [note.text for note in recorded.of(Noted) if note.level != "info"] == []

@@ -11,6 +11,7 @@ strict      roles must take turns, no system message, words with a leading space
 spelt       ChatML whose marks of thinking are no tokens of their own
 hermes      ChatML with tools: calls are JSON between tags (Qwen2.5, Qwen3, Hermes)
 coder       the same with calls that are spelt out, an element an argument (Qwen3-Coder)
+pairs       the same with two elements an argument (GLM-4.5 to 5, Ling)
 python_tag  headers with tools in the first user's message; a call is the whole answer (Llama 3.1)
 tool_marks  calls between special tokens, results within one turn of the assistant (DeepSeek-V3.1)
 """
@@ -137,6 +138,15 @@ _CODER = _HERMES.replace(
 {%- endfor %}{{- '</function>\\n</tool_call>' }}""",
 )
 
+_PAIRS = _HERMES.replace(
+    """\\n{"name": "' + call.function.name + '", "arguments": ' }}
+{{- (call.function.arguments | tojson) + '}\\n</tool_call>' }}""",
+    """' + call.function.name + '\\n' }}
+{%- for key, value in call.function.arguments.items() %}
+{{- '<arg_key>' + key + '</arg_key>\\n<arg_value>' + value | string + '</arg_value>\\n' }}
+{%- endfor %}{{- '</tool_call>' }}""",
+)
+
 _PYTHON_TAG = """
 {{- bos_token }}
 {%- for m in messages %}
@@ -226,6 +236,14 @@ NAMES = tuple(_MODELS)
 _MODELS |= {
     "hermes": {**_MODELS["hybrid"], "template": _HERMES},
     "coder": {**_MODELS["hybrid"], "template": _CODER},
+    "pairs": {
+        **_MODELS["hybrid"],
+        "template": _PAIRS,
+        "others": (
+            *_MODELS["hybrid"]["others"],
+            *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+        ),
+    },
     "python_tag": {
         **_MODELS["headers"],
         "template": _PYTHON_TAG,
@@ -242,7 +260,7 @@ _MODELS |= {
         ),
     },
 }
-TOOL_NAMES = ("hermes", "coder", "python_tag", "tool_marks")
+TOOL_NAMES = ("hermes", "coder", "pairs", "python_tag", "tool_marks")
 
 
 def write_model(name: str, folder: Path, **config: Any) -> Path:

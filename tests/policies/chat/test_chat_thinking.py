@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from tbtui.algorithm.segments import Call, merge
 from tbtui.policies.base import Answer, Message, PolicyError
 from tbtui.policies.chat.make import make_renderer
 from tbtui.policies.chat.template import TemplateRenderer
@@ -131,21 +129,3 @@ def test_says_when_earlier_answers_would_be_rewritten(tmp_path: Path) -> None:
         "otherwise than it was sampled" in note
         for note in make_renderer("template", str(directory), "keep").notes
     )
-
-
-@pytest.mark.parametrize(("thinking", "sequences"), [("keep", 1), ("strip", 3), ("off", 1)])
-def test_each_token_is_trained_once(
-    make: Make, folder: Path, thinking: str, sequences: int
-) -> None:
-    hybrid = make("hybrid", thinking)
-    said = _ids(folder, "hybrid", ("{json}" if thinking == "off" else _THOUGHT) + "<|im_end|>")
-    talk = list(_ASK)
-    prompt = hybrid.render(talk)
-    calls = []
-    for turn in range(3):
-        calls.append(Call(prompt, said, np.full(len(said), -1.0, np.float32)))
-        talk += [Message("assistant", hybrid.answer(said).text), Message("user", f"screen {turn}")]
-        prompt = hybrid.extend(prompt + said, talk, len(talk) - 1)
-    segments = merge(calls)
-    assert len(segments) == sequences
-    assert sum(segment.action_tokens for segment in segments) == 3 * len(said)

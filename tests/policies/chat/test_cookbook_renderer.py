@@ -1,10 +1,8 @@
-"""Renderers of tinker-cookbook. It needs PyTorch and is no dependency, so most tests have a
-stand-in for it: two modules of its names with a renderer that has its interface. The last ones run
-where the real package is installed and TBTUI_TOKENIZERS names a folder with a `qwen3` tokenizer."""
+"""Renderers of tinker-cookbook. It needs PyTorch and is no dependency, so it has a
+stand-in here: two modules of its names with a renderer that has its interface."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tbtui.policies.base import Answer, ChatRenderer, Message, PolicyError
+from tbtui.policies.base import Answer, Message, PolicyError
 from tbtui.policies.chat.make import make_renderer
 from tests.policies.chat.chat_models import write_model
 
@@ -91,8 +89,9 @@ def _refusal(name: str, tokenizer: str, thinking: Any = "keep") -> str:
     return str(caught.value)
 
 
-def _check(renderer: ChatRenderer, tokenizer: str) -> None:
-    """What holds for the stand-in and for the real one."""
+def test_keeps_the_history(stand_in: dict[str, Any], tokenizer: str) -> None:
+    renderer = make_renderer("cookbook:qwen3", tokenizer, "keep")
+    assert any("would rewrite" in note for note in renderer.notes)
     prompt = renderer.render(_ASK)
     thought = _ids(tokenizer, "<think>\nhm\n</think>\n\n{json}")
     end = renderer.stop_ids[0]
@@ -108,12 +107,6 @@ def _check(renderer: ChatRenderer, tokenizer: str) -> None:
     assert renderer.answer((*_ids(tokenizer, "{json}"), end)) == Answer("{json}")
     assert renderer.vocab_size is not None
     assert renderer.digest
-
-
-def test_keeps_the_history(stand_in: dict[str, Any], tokenizer: str) -> None:
-    renderer = make_renderer("cookbook:qwen3", tokenizer, "keep")
-    _check(renderer, tokenizer)
-    assert any("would rewrite" in note for note in renderer.notes)
 
 
 def test_strips_thinking(stand_in: dict[str, Any], tokenizer: str) -> None:
@@ -168,16 +161,3 @@ def test_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tokenizer: str)
     monkeypatch.setitem(sys.modules, "tinker_cookbook", None)
     monkeypatch.delitem(sys.modules, "tinker_cookbook.renderers", raising=False)
     assert "needs tinker-cookbook: uv pip install tinker-cookbook" in _refusal("qwen3", tokenizer)
-
-
-# The real ones, where they are
-
-_REAL = os.environ.get("TBTUI_TOKENIZERS")
-
-
-@pytest.mark.skipif(_REAL is None, reason="TBTUI_TOKENIZERS names no folder of tokenizers")
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_instruct"])
-def test_the_real_cookbook(name: str) -> None:
-    pytest.importorskip("tinker_cookbook")
-    tokenizer = str(Path(_REAL or "") / "qwen3")
-    _check(make_renderer(f"cookbook:{name}", tokenizer, "keep"), tokenizer)

@@ -30,6 +30,11 @@ WRITTEN = {
         "Let me see.\n<tool_call>\n<function=bash>\n<parameter=command>\necho '}; {' <x>\n"
         "</parameter>\n<parameter=times>\n3\n</parameter>\n</function>\n</tool_call>"
     ),
+    "pairs": (
+        "Let me see.\n<tool_call>bash\n<arg_key>command</arg_key>\n"
+        "<arg_value>echo '}; {' <x></arg_value>\n"
+        "<arg_key>times</arg_key>\n<arg_value>3</arg_value>\n</tool_call>"
+    ),
     "python_tag": '{"name": "bash", "parameters": %s}',
     "tool_marks": (
         "Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>bash<｜tool▁sep｜>%s"
@@ -89,6 +94,7 @@ def test_a_call_that_cannot_be_read_is_text(make: Make, name: str) -> None:
     renderer = make(name)
     broken = written(name).replace('"arguments": {', '"arguments": {{')
     broken = broken.replace('"parameters": {', '"parameters": {{').replace("sep｜>{", "sep｜>{{")
+    broken = broken.replace("bash\n<arg_key>", "bash\n<argument>")
     broken = broken.replace("</function>\n</tool_call>", "") if name == "coder" else broken
     drawn = (*ids_of(renderer, broken), renderer.stop_ids[-1])
     answer = renderer.answer(drawn, TOOLS)
@@ -138,9 +144,9 @@ def test_deepseeks_older_form() -> None:
     assert (call.name, call.arguments) == ("bash", '{"command": "ls"}')
 
 
-@pytest.mark.parametrize("deep", ["[" * 50_000, '{"a":' * 50_000])
+@pytest.mark.parametrize("deep", ["[" * 50_000, '{"a":' * 50_000], ids=["lists", "tables"])
 def test_nothing_that_a_model_writes_is_an_error(deep: str) -> None:
-    for name in ("hermes", "llama3", "deepseek", "qwen-coder"):
+    for name in ("hermes", "llama3", "deepseek", "qwen-coder", "glm"):
         reader = find_reader(name, "tools")
         assert reader is not None
         for text in (
@@ -149,6 +155,7 @@ def test_nothing_that_a_model_writes_is_an_error(deep: str) -> None:
             f"<｜tool▁call▁begin｜>x<｜tool▁sep｜>{deep}",
             f'{{"name": "x", "parameters": {deep}',
             "<tool_call><function=x><parameter=y>",
+            f"<tool_call>x<arg_key>{deep}</arg_key><arg_value>",
         ):
             assert reader.read(text, TOOLS).text is not None
 
@@ -190,9 +197,33 @@ def test_plain_calls(text: str) -> None:
     assert (call.name, json.loads(call.arguments)) == ("bash", {"command": "ls"})
 
 
+def test_a_response_template_that_reads_no_call_gives_way(tmp_path: Path) -> None:
+    """It wants the special token at the end, which is no part of what is said."""
+    calls = {
+        "open_pattern": r'\{"name":\s*"(?P<name>[^"]+)",\s*"parameters":\s*',
+        "close_pattern": r"\}<\|eot_id\|>",
+        "content": "json",
+        "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
+    }
+    fields = {"tool_calls": calls, "content": {"content": "text"}}
+    described = {"start_anchor": "<|end_header_id|>\n\n", "fields": fields}
+    model = write_model("python_tag", tmp_path, response_template=described)
+    renderer = make_renderer("template", str(model), "keep")
+    assert isinstance(renderer, TemplateRenderer)
+    (call,) = renderer.answer(ids_of(renderer, written("python_tag")), TOOLS).tool_calls
+    assert json.loads(call.arguments) == ARGUMENTS
+
+
 def test_the_setting(folder: Path, tmp_path: Path) -> None:
     hermes = str(write_model("hermes", folder))
     assert isinstance(with_tools(make_renderer("template", hermes, "keep", "json")), PlainTools)
+    assert make_renderer("template", str(write_model("pairs", folder)), "keep", "glm")
+    template = json.loads((folder / "hermes" / "tokenizer_config.json").read_text())[
+        "chat_template"
+    ]
+    other = template.replace('{"name": ', '{"tool": ')  # between the tags that are known
+    looks_like = str(write_model("hermes", tmp_path, chat_template=other))
+    assert isinstance(with_tools(make_renderer("template", looks_like, "keep")), PlainTools)
     native = make_renderer("template", hermes, "keep", "hermes")
     assert with_tools(native) is native
     plain = str(write_model("hybrid", tmp_path))

@@ -1,4 +1,4 @@
-"""A server that speaks what we use of vLLM's HTTP, with the embedded policy behind it.
+"""A server that speaks what we use of vLLM's HTTP, with the embedded policy behind completions.
 
 It follows vLLM 0.1x to 0.3x: paths, error bodies, and its habit of taking parameters that a
 request leaves out from the model's own settings, which here are an error.
@@ -22,9 +22,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from tokenizers import Tokenizer
 
-from tbtui.policies.base import Message, Sample, SampleRequest
+from tbtui.policies.base import Sample, SampleRequest
 from tbtui.policies.local.client import LocalPolicy
-from tbtui.policies.local.renderer import EmbeddedRenderer
 from tbtui.policies.local.tokenizer import TOKENIZER
 from tests.tinker_server.faults import Faults
 from tests.tinker_server.samplers import PrefixCache
@@ -157,7 +156,7 @@ class VllmServer:
             key, given = self.served.key, request.headers.get("authorization")
             if key and kind != "metrics" and given != f"Bearer {key}":
                 return JSONResponse({"error": "Unauthorized"}, 401)
-            fault = self.faults.take(("answer", "lose"), (kind,), request.url.path)
+            fault = self.faults.take(("answer", "lose"), (kind,))
             if fault is not None and fault.action == "answer":
                 return _refusal(fault.status, fault.detail or "injected fault")
             response = await act(request)
@@ -243,34 +242,17 @@ class VllmServer:
         for name in self.served.refuses:
             if name in body:
                 return _refusal(400, f"Unsupported parameter: '{name}' is not supported.")
-        renderer = EmbeddedRenderer()
-        prompt = renderer.render(
-            [Message(each["role"], each["content"] or "") for each in body["messages"]]
-        )
-        longest = body.get("max_tokens", body.get("max_completion_tokens"))
-        if len(prompt) + 1 > CONTEXT:
+        if sum(len(each["content"] or "") for each in body["messages"]) > 4 * CONTEXT:
             return _refusal(400, f"This model's maximum context length is {CONTEXT} tokens.")
-        sample = await self._policy.sample(
-            SampleRequest(
-                prompt,
-                min(longest, CONTEXT - len(prompt)),
-                body.get("temperature", 1.0),
-                body.get("seed", 0),
-            )
-        )
-        ids = [each for each in sample.completion_ids if each not in renderer.stop_ids]
+        said = "It is so."
         choice: dict[str, Any] = {
             "index": 0,
-            "message": {"role": "assistant", "content": renderer.answer(ids).text},
-            "finish_reason": sample.stop_reason,
+            "message": {"role": "assistant", "content": said},
+            "finish_reason": "stop",
         }
         if self.served.tells_logprobs and body.get("logprobs"):
-            choice["logprobs"] = {
-                "content": [
-                    {"token": piece, "logprob": float(logprob)}
-                    for piece, logprob in zip(renderer.pieces(ids), sample.logprobs, strict=False)
-                ]
-            }
+            tokens = [{"token": letter, "logprob": -0.5} for letter in said]
+            choice["logprobs"] = {"content": tokens}
         return JSONResponse(
             {"object": "chat.completion", "choices": [choice | self.served.changes]}
         )

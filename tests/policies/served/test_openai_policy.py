@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
-import shutil
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tbtui.chat import Message, Tool, ToolCall
-from tbtui.journal.events import EvalFinished, TurnSampled
 from tbtui.policies.base import (
     ContextOverflowError,
     PolicyError,
@@ -24,10 +25,10 @@ from tbtui.policies.base import (
 )
 from tbtui.policies.openai.conversation import ConversationRenderer
 from tbtui.policies.openai.policy import OpenAIPolicy
+from tbtui.policies.vllm import connection
 from tbtui.policies.work import ServerSettings
-from tbtui.resources import tasks_dir
+from tests.policies.served.scripted_chat import Streamed, chatting, chunk, whole
 from tests.policies.served.server import VllmServer
-from tests.policies.served.test_vllm_eval import events, tbtui
 
 Make = Callable[..., Awaitable[OpenAIPolicy]]
 
@@ -147,7 +148,7 @@ async def test_the_server_gets_messages_and_its_tokens_are_kept(
 async def test_what_a_server_does_not_take_is_left_out_and_said(
     make: Make, vllm_server: VllmServer
 ) -> None:
-    vllm_server.served.refuses = ("temperature", "seed", "logprobs", "max_tokens")
+    vllm_server.served.refuses = ("temperature", "seed", "logprobs", "max_tokens", "stream")
     policy = await make()
     said = " ".join(policy.info.notes)
     assert "refuses temperature" in said
@@ -158,6 +159,7 @@ async def test_what_a_server_does_not_take_is_left_out_and_said(
     (body,) = vllm_server.asked
     assert body.keys() == {"model", "messages", "max_completion_tokens"}
     assert not np.any(sample.logprobs)
+    assert not sample.has_logprobs
 
 
 async def test_tool_calls_and_thinking_of_a_server(make: Make, vllm_server: VllmServer) -> None:
@@ -177,12 +179,27 @@ async def test_tool_calls_and_thinking_of_a_server(make: Make, vllm_server: Vllm
     assert sample.stop_reason == "stop"
 
 
+def drawn(text: str, *logprobs: object) -> dict[str, Any]:
+    """An answer that gives log-probabilities of its first characters."""
+    tokens = [{"token": a, "logprob": b} for a, b in zip(text, logprobs, strict=False)]
+    return {"message": {"content": text}, "logprobs": {"content": tokens}}
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"finish_reason": "content_filter"}, "gave the completion up (content_filter)"),
+        ({"finish_reason": "content_filter"}, "withholds the completion (content_filter)"),
+        ({"finish_reason": "abort"}, "gave the completion up (abort)"),
         ({"message": None}, "can't be read"),
         ({"message": {"content": "x", "tool_calls": [{}]}}, "can't be read"),
+        ({"message": {"content": 5}}, "int for a text"),
+        ({"message": {"content": "", "reasoning": {"a": 1}}}, "dict for a text"),
+        ({"finish_reason": ["stop"]}, "can't be read"),
+        ({"message": {"content": "x" * 200_000}, "logprobs": None}, "characters; max_tokens=32"),
+        (drawn("ab", -0.5, 0.5), "0.5 for a log-probability"),
+        (drawn("ab", 10**400), "for a log-probability"),
+        (drawn("ab", "-0.5"), "-0.5 for a log-probability"),
+        (drawn("abc", -0.5, -0.5), "log-probabilities of 2 tokens, which are 2 of its answer's 3"),
     ],
 )
 async def test_an_answer_that_is_none(
@@ -195,6 +212,56 @@ async def test_an_answer_that_is_none(
     assert text in str(caught.value)
 
 
+def endless(body: dict[str, Any]) -> Streamed:
+    return Streamed(itertools.repeat(chunk({"content": "x" * 500_000})))
+
+
+def packed(body: dict[str, Any]) -> web.Response:
+    spaces = gzip.compress(b" " * (80 << 20), 1)
+    return web.Response(body=spaces, headers={"Content-Encoding": "gzip"})
+
+
+def nested(body: dict[str, Any]) -> web.Response:
+    return web.Response(body=b"[" * 100_000 + b"]" * 100_000)
+
+
+def event(text: bytes) -> Callable[[dict[str, Any]], web.Response]:
+    return lambda body: web.Response(body=b"data: " + text, content_type="text/event-stream")
+
+
+def broken(body: dict[str, Any]) -> web.Response:
+    return web.Response(body=b"none", headers={"Content-Encoding": "gzip"})
+
+
+def unsound(logprob: float) -> Callable[[dict[str, Any]], web.Response]:
+    answer = whole("a")
+    answer["choices"][0] |= drawn("a", logprob)
+    return lambda body: web.json_response(answer)
+
+
+@pytest.mark.slow
+async def test_an_answer_is_read_as_far_as_one_can_be_long() -> None:
+    kinds = {"endless": endless, "packed": packed, "nested": nested, "broken": broken}
+    logprobs = {"nan": unsound(math.nan), "inf": unsound(-math.inf)}
+    events = {"nested_event": event(b"[" * 100_000), "long_event": event(b"x" * (9 << 20))}
+    async with chatting(**kinds, **logprobs, **events) as server:
+        policy = OpenAIPolicy(ServerSettings(model_name="stub", base_url=server.url))
+        await policy.start()
+        for kind, text in {
+            "endless": "it has more than 64 MiB",
+            "packed": "it has more than 64 MiB",
+            "nested": "the answer is no JSON",
+            "broken": "answer can't be read",
+            "nan": "nan for a log-probability",
+            "inf": "-inf for a log-probability",
+            "nested_event": "an event of the answer is no JSON",
+            "long_event": "an event of it has more than 8 MiB",
+        }.items():
+            with pytest.raises(PolicyError, match=text):
+                await policy.sample(asking(policy, Message("user", f"KIND:{kind}")))
+        await policy.close()
+
+
 async def test_a_prompt_that_is_too_long_for_the_server(
     make: Make, vllm_server: VllmServer
 ) -> None:
@@ -204,35 +271,13 @@ async def test_a_prompt_that_is_too_long_for_the_server(
         await policy.sample(asking(policy, Message("user", "word " * 4000)))
 
 
-async def test_a_server_without_the_model_or_out_of_reach(make: Make) -> None:
+async def test_a_server_without_the_model_or_out_of_reach(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_WAITS_SEC", (0.0,))
     with pytest.raises(PolicyRefusedError, match="the nearest is starter"):
         await make(model_name="startr")
     with pytest.raises(PolicyError, match="openai_base_url right"):
         await make(base_url="http://127.0.0.1:9/v1")
     with pytest.raises(PolicyRefusedError, match="openai_base_url=ftp://x: no address"):
         await make(base_url="ftp://x")
-
-
-@pytest.mark.slow
-async def test_eval_through_chat_is_worth_what_the_same_weights_are_here(
-    vllm_server: VllmServer, tmp_path: Path
-) -> None:
-    for name in ("mkdir-01", "mkdir-07", "remove-01"):
-        shutil.copytree(tasks_dir() / "starter" / name, tmp_path / "tasks" / name)
-    shared = (
-        *("eval", "--no-ui", f"tasks_dir={tmp_path / 'tasks'}", f"logs_dir={tmp_path / 'runs'}"),
-        *("eval_tasks=mkdir-01,mkdir-07", "eval_group_size=4", "max_turns=3", "n_workers=1"),
-    )
-    here, out, err = await tbtui(*shared, "run_name=here")
-    assert here == 0, out + err
-    chat = ("policy=openai", "model_name=starter", f"openai_base_url={vllm_server.url}/v1")
-    there, out, err = await tbtui(*shared, *chat, "run_name=there")
-    assert there == 0, out + err
-    assert "pass@1" in out
-    seen = {name: events(tmp_path / "runs" / name) for name in ("here", "there")}
-    rates = {n: [e.pass_rate for e in of if isinstance(e, EvalFinished)] for n, of in seen.items()}
-    texts = [e.text for e in seen["there"] if isinstance(e, TurnSampled)]
-    # Seeds are cut to what such servers take, so these are other draws of the same model.
-    assert len(rates["there"]) == len(rates["here"]) == 1
-    commands = [text for text in texts if '"commands"' in text]
-    assert len(commands) > len(texts) / 2

@@ -9,21 +9,16 @@ from typing import Any
 import pytest
 
 from tbtui.policies.base import (
-    Message,
     PolicyError,
     PolicyRefusedError,
-    SampleRequest,
 )
 from tbtui.policies.vllm import connection
 from tbtui.policies.vllm.connection import status_error
 from tbtui.policies.vllm.policy import VllmPolicy
 from tbtui.policies.work import ServerSettings
+from tests.policies.asking import request
 from tests.policies.served.conftest import MakePolicy
 from tests.policies.served.server import VllmServer
-
-
-def request(policy: VllmPolicy) -> SampleRequest:
-    return SampleRequest(policy.renderer.render([Message("user", "hello")]), 8, 1.0, 1)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +102,9 @@ async def test_a_server_that_tells_too_little_is_refused_at_the_start(
         ({"token_ids": [], "logprobs": {"token_logprobs": []}}, "drew 0 tokens"),
         ({"token_ids": [1] * 9, "logprobs": {"token_logprobs": [-1.0] * 9}}, "drew 9 tokens"),
         ({"logprobs": {"token_logprobs": [None] * 8}}, "log-probability"),
+        ({"token_ids": [1 << 40], "logprobs": {"token_logprobs": [-1.0]}}, "token ids that are"),
+        ({"token_ids": [1.5], "logprobs": {"token_logprobs": [-1.0]}}, "token ids that are"),
+        ({"token_ids": [1], "logprobs": {"token_logprobs": ["-1"]}}, "no log-probabilities"),
         ({"prompt_token_ids": [1, 2]}, "took 2 tokens for a prompt of"),
         ({"finish_reason": "abort"}, r"gave the completion up \(abort\)"),
     ],
@@ -117,9 +115,9 @@ async def test_an_answer_that_is_none_is_no_sample(
     policy = await make_policy()
     vllm_server.served.changes = changes
     with pytest.raises(PolicyError, match=text):
-        await policy.sample(request(policy))
+        await policy.sample(request(policy, max_tokens=8))
     vllm_server.served.changes = {}
-    assert (await policy.sample(request(policy))).completion_ids
+    assert (await policy.sample(request(policy, max_tokens=8))).completion_ids
     status = policy.status().server
     assert status is not None
     assert status.requests[0].failed == 1
@@ -130,9 +128,11 @@ async def test_an_answer_that_is_none_is_no_sample(
     [
         (429, False, "429: injected fault"),
         (500, False, "the server failed (500: injected fault)"),
-        (503, False, "the server failed (503"),
+        (503, False, "the server has too much to do (503"),
         (404, True, "the server doesn't have that (404"),
         (400, True, "the server refuses it (400"),
+        (403, True, "the server refuses it (403"),
+        (402, False, "can't pay for it (402"),
     ],
 )
 async def test_a_status_concerns_its_request_alone(
@@ -156,8 +156,9 @@ def test_bodies_of_errors_are_read_as_words() -> None:
 
 
 async def test_a_dropped_connection_is_tried_again_and_draws_the_same(
-    make_policy: MakePolicy, vllm_server: VllmServer
+    make_policy: MakePolicy, vllm_server: VllmServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connection, "_WAITS_SEC", (0.0, 0.0))
     policy = await make_policy()
     expected = await policy.sample(request(policy))
     vllm_server.faults.lose("completions", times=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,7 @@ import pytest
 from tbtui.policies.base import (
     ContextOverflowError,
     LossSettings,
-    Message,
     OptimSettings,
-    Policy,
     PolicyError,
     SampleRequest,
 )
@@ -26,18 +23,10 @@ from tbtui.policies.vllm import metrics as metrics_module
 from tbtui.policies.vllm.metrics import read_metrics
 from tbtui.policies.vllm.policy import VllmPolicy
 from tbtui.server_status import ServerStatus
+from tests.policies.asking import request
 from tests.policies.served.conftest import MakePolicy
 from tests.policies.served.server import VllmServer
-
-
-def request(policy: Policy, seed: int = 7, max_tokens: int = 24) -> SampleRequest:
-    prompt = policy.renderer.render([Message("user", "list the files")])
-    return SampleRequest(prompt, max_tokens, 1.0, seed)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what another thread does
-        await asyncio.sleep(0.01)
+from tests.waiting import until
 
 
 async def test_it_samples_what_the_embedded_policy_does(make_policy: MakePolicy) -> None:
@@ -229,6 +218,11 @@ def test_metrics_are_read_or_not_there() -> None:
     assert read_metrics(told).gauge("num_requests_running") == 13
     assert read_metrics("vllm:num_requests_running 4\n").gauge("num_requests_running") == 4
     assert read_metrics("# TYPE x gauge\nx 1.0\n").values == {}
+    odd = "\n".join(f'vllm:num_requests_running{{engine="{n}"}} 1.5e308' for n in range(9))
+    assert (
+        read_metrics(f"{odd}\nvllm:num_requests_running NaN\n").gauge("num_requests_running")
+        is None
+    )
     assert read_metrics("vllm:num_requests_running NaN\n").values == {}
 
 

@@ -18,7 +18,7 @@ MakePolicy = Callable[..., Awaitable[TinkerPolicy]]
 
 @pytest.fixture(scope="module")
 def lasting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerServer]:
-    settings = ServerSettings(tmp_path_factory.mktemp("tinker"), sampler_processes=1)
+    settings = ServerSettings(tmp_path_factory.mktemp("tinker"))
     server = TinkerServer(settings, Faults())
     server.start()
     yield server

@@ -5,27 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import cast, get_args
+from typing import cast
 
 import pytest
 import tinker
 
 from tbtui.policies.base import LossName, PolicyError
 from tbtui.policies.tinker.capabilities import (
-    Abilities,
+    ServerAbilities,
     ask_server,
     ask_training,
 )
 from tbtui.policies.work import context_limit
-from tests.policies.tinker.toy import Toy, refusal
+from tests.policies.tinker.toy import LOSSES, NATIVE, Toy, refusal
 from tests.tinker_server.server import TinkerServer, serving
 from tests.tinker_server.service import ServedModel
 
-LOSSES: tuple[LossName, ...] = get_args(LossName)
-UNKNOWN = Abilities("toy", None)
+UNKNOWN = ServerAbilities("toy", None)
 
 
-async def asked(toy: Toy, loss: LossName = "importance_sampling") -> Abilities:
+async def asked(toy: Toy, loss: LossName = "importance_sampling") -> ServerAbilities:
     return await ask_training(toy.client, UNKNOWN, loss)
 
 
@@ -34,27 +33,27 @@ async def test_a_server_that_sums_and_has_the_losses(loss: LossName) -> None:
     toy = Toy()
     abilities = await asked(toy, loss)
     assert abilities.reduction == "sum"
-    if loss == "dro":
-        assert abilities.native_losses == set()
-        assert abilities.notes == (
-            "loss_fn=dro is computed here, not by the Tinker server: exact, but each gradient costs"
-            " one more forward pass, and the optimiser step waits for it",
-        )
-    else:
-        assert abilities.native_losses == {loss}
+    assert abilities.native_losses == {loss} & NATIVE
+    if loss in NATIVE:
         assert abilities.notes == ()
+    else:
+        assert abilities.notes == (
+            f"loss_fn={loss} is computed here, not by the Tinker server: exact, but each gradient"
+            " costs one more forward pass, and the optimiser step waits for it",
+        )
     assert set(toy.log) == {"forward"}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_a_server_that_averages(loss: LossName) -> None:
-    toy = Toy("averages", losses=("importance_sampling", "ppo", "cispo"))
+    has = NATIVE - {"gspo"}
+    toy = Toy("averages", losses=has)
     abilities = await asked(toy, loss)
     assert abilities.reduction == "sequence_mean"
-    assert abilities.native_losses == {"importance_sampling", loss} - {"gspo", "dro"}
+    assert abilities.native_losses == {"importance_sampling", loss} & has
     assert "SkyRL" in abilities.notes[0]
     assert "grad_clip" in abilities.notes[0]
-    assert ("computed here" in abilities.notes[-1]) == (loss in ("gspo", "dro"))
+    assert ("computed here" in abilities.notes[-1]) == (loss not in has)
     assert set(toy.log) == {"forward"}
 
 
@@ -80,7 +79,7 @@ async def test_a_server_that_tells_no_loss(loss: LossName) -> None:
     assert abilities.reduction == "sum"
     assert "taken for granted" in abilities.notes[0]
     # Whether it knows of the prompt in a sequence's ratio can't be told.
-    assert abilities.native_losses == ({"ppo"} if loss == "ppo" else set())
+    assert abilities.native_losses == {loss} - {"gspo"}
 
 
 async def test_a_server_that_fails() -> None:
@@ -181,6 +180,6 @@ async def test_of_a_real_server(server: TinkerServer) -> None:
         client = await service.create_lora_training_client(base_model="starter")
         for loss in LOSSES:
             found = await ask_training(client, abilities, loss)
-            assert found.native_losses == {loss} - {"dro"}
+            assert found.native_losses == {loss} & NATIVE
             assert found.reduction == "sum"
-            assert len(found.notes) == (loss == "dro")
+            assert len(found.notes) == (loss not in NATIVE)

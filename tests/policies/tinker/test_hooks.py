@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tinker
@@ -59,6 +61,12 @@ class Watched:
         watch_sampling(self.meter, client)
         return client
 
+    async def asking(self, kind: str) -> Callable[[], Coroutine[Any, Any, object]]:
+        """A request of that kind, by a client of its own."""
+        if kind == "forward":
+            return partial(forward, await self.create())
+        return partial(sample, await self.sampler())
+
     async def until(self, true: Callable[[ServerStatus], bool]) -> ServerStatus:
         while not true(status := self.meter.status()):
             self.meter.told.clear()
@@ -92,7 +100,7 @@ async def sample(client: tinker.SamplingClient) -> None:
     await client.sample(prompt, 1, tinker.SamplingParams(max_tokens=4))
 
 
-def forward(client: tinker.TrainingClient) -> tinker.APIFuture[tinker.ForwardBackwardOutput]:
+async def forward(client: tinker.TrainingClient) -> None:
     datum = tinker.Datum(
         model_input=tinker.ModelInput.from_ints([1, 2, 3]),
         loss_fn_inputs={
@@ -100,7 +108,7 @@ def forward(client: tinker.TrainingClient) -> tinker.APIFuture[tinker.ForwardBac
             "weights": tinker.TensorData(data=[1.0, 1.0, 1.0], dtype="float32", shape=[3]),
         },
     )
-    return client.forward([datum], "cross_entropy")
+    await client.forward([datum], "cross_entropy")
 
 
 async def test_a_pause_is_told_while_a_training_client_is_made(watched: Watched) -> None:
@@ -113,27 +121,16 @@ async def test_a_pause_is_told_while_a_training_client_is_made(watched: Watched)
     assert watched.meter.status().state != "paused_rate_limit"
 
 
-async def test_a_pause_of_training_is_told_and_taken_back(watched: Watched) -> None:
-    client = await watched.create()
-    watched.server.faults.pause("paused_capacity", "full", kinds=["forward"])
-    with watched.meter.request("forward"):
-        answer = forward(client)
+@pytest.mark.parametrize(("held", "kind"), [("forward", "forward"), ("asample", "sample")])
+async def test_a_pause_is_told_and_taken_back(watched: Watched, held: str, kind: str) -> None:
+    ask = await watched.asking(kind)
+    watched.server.faults.pause("paused_capacity", "full", kinds=[held])
+    with watched.meter.request(kind):
+        answer = asyncio.create_task(ask())
         status = await watched.until(lambda status: status.state == "paused_capacity")
         assert status.reason == "full"
         watched.server.faults.resume()
         await answer
-        assert watched.meter.status().state == "active"
-
-
-async def test_a_pause_of_sampling_is_told_and_taken_back(watched: Watched) -> None:
-    client = await watched.sampler()
-    watched.server.faults.pause("paused_capacity", "no replicas")
-    with watched.meter.request("sample"):
-        sampling = asyncio.create_task(sample(client))
-        status = await watched.until(lambda status: status.state == "paused_capacity")
-        assert status.reason == "no replicas"
-        watched.server.faults.resume()
-        await sampling
         assert watched.meter.status().state == "active"
 
 
@@ -170,10 +167,10 @@ async def test_a_server_that_is_gone_is_unreachable_until_its_next_answer(
 
 @pytest.mark.slow
 async def test_an_account_that_does_not_pay_pauses_the_run(watched: Watched) -> None:
-    client = await watched.create()
+    ask = await watched.asking("forward")
     watched.server.faults.answer("forward", 402, detail="the card has expired")
     with watched.meter.request("forward"):
-        answer = forward(client)
+        answer = asyncio.create_task(ask())
         status = await watched.until(lambda status: status.state == "paused_billing")
         assert "the card has expired" in status.reason
         await answer
@@ -203,35 +200,29 @@ async def test_an_sdk_without_the_hooks_makes_the_state_unknown(
 
 
 @pytest.mark.parametrize(
-    "kind", ["asample", pytest.param("retrieve:asample", marks=pytest.mark.slow)]
+    ("fault", "kind"),
+    [
+        ("asample", "sample"),
+        ("forward", "forward"),
+        pytest.param("retrieve:asample", "sample", marks=pytest.mark.slow),
+    ],
 )
 async def test_a_server_that_fails_requests_is_named_until_one_succeeds(
-    watched: Watched, kind: str
+    watched: Watched, fault: str, kind: str
 ) -> None:
-    client = await watched.sampler()
-    await sample(client)
-    watched.server.faults.answer(kind, 500, times=10_000, detail="out of memory")
-    with watched.meter.request("sample"):
-        sampling = asyncio.create_task(sample(client))
+    ask = await watched.asking(kind)
+    await ask()
+    watched.server.faults.answer(fault, 500, times=10_000, detail="out of memory")
+    with watched.meter.request(kind):
+        answer = asyncio.create_task(ask())
         status = await watched.until(lambda status: status.state == "failing")
         assert "500 Internal Server Error" in status.reason
-        # Heartbeats and other answers don't say that sampling works again.
+        # Heartbeats and other answers don't say that such requests work again.
         await watched.service.create_sampling_client(base_model="starter")
         assert watched.meter.status().state == "failing"
         watched.server.faults.clear()
         await watched.until(lambda status: status.state != "failing")
-        await sampling
-
-
-async def test_a_failing_gradient_is_named(watched: Watched) -> None:
-    client = await watched.create()
-    watched.server.faults.answer("forward", 500, times=10_000)
-    with watched.meter.request("forward"):
-        answer = forward(client)
-        await watched.until(lambda status: status.state == "failing")
-        watched.server.faults.clear()
         await answer
-    assert watched.meter.status().state == "active"
 
 
 async def test_what_failed_is_forgotten_when_nobody_waits_for_it(watched: Watched) -> None:

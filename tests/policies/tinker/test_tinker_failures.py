@@ -22,17 +22,12 @@ from tbtui.policies.tinker.policy import TinkerPolicy
 from tbtui.policies.tinker.samplers import SamplerGoneError, sampling_error
 from tbtui.policies.tinker.session import open_session, server_address
 from tbtui.policies.tinker.training_run import TinkerSettings
+from tests.cli.process import invoke
+from tests.policies.asking import datum_of, prompt_of, request
 from tests.policies.tinker.conftest import MakePolicy
-from tests.policies.tinker.test_tinker_policy import (
-    LOSS,
-    STEP,
-    datum_of,
-    prompt_of,
-    request,
-    train,
-    until,
-)
+from tests.policies.tinker.test_tinker_policy import LOSS, STEP, train
 from tests.tinker_server.server import TinkerServer
+from tests.waiting import until
 
 REQUEST = httpx.Request("POST", "http://server/api/v1/optim_step")
 KEY = "tml-Secret_Key.42"
@@ -188,6 +183,43 @@ async def test_it_does_not_start_without_what_it_needs(
     assert "must start with the 'tml-' prefix" in str(await start(url, log))
 
 
+@pytest.mark.linux  # its environment is the sandbox, which is asked for first
+@pytest.mark.parametrize(
+    ("command", "policy", "key", "says"),
+    [
+        ("run", "tinker", "", "there is no API key; set TINKER_API_KEY="),
+        ("run", "tinker", "sk-x", "TINKER_API_KEY does not begin"),
+        ("eval", "openai", "", "there is no API key; set OPENAI_API_KEY"),
+    ],
+)
+def test_without_a_key_nothing_is_begun(
+    command: str, policy: str, key: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TINKER_API_KEY", key)
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    refused = invoke(command, "--no-ui", f"policy={policy}", "model_name=Qwen/Qwen3-8B")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"policy={policy}: {says}" in refused.stderr and refused.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+async def test_a_tokenizer_that_is_waited_for_is_named_with_the_hub(
+    tinker_server: TinkerServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    settings = TinkerSettings("starter", base_url=tinker_server.url, tokenizer="org/none")
+    with (tmp_path / "log").open("ab") as log:
+        policy = TinkerPolicy(settings, log)
+        with pytest.raises(PolicyRefusedError, match="tokenizer org/none can't be loaded"):
+            await policy.start()
+        waits = "loading the tokenizer of org/none from the Hugging Face hub"
+        assert policy.status().starting == waits
+        await policy.close("errored")
+
+
 async def test_a_server_that_is_not_there_is_said_soon(tinker_server: TinkerServer) -> None:
     meter = RequestMeter()
     with pytest.raises(PolicyError, match=r"no Tinker server answers at .*tinker_base_url"):
@@ -272,40 +304,3 @@ async def test_no_step_is_applied_twice_and_one_that_is_in_doubt_loses_the_polic
     await train(again, sample)
     assert (await again.sample(request(again))).weights_version == 1
     assert record.applied_steps[run] == 2
-
-
-@pytest.mark.slow
-async def test_a_server_that_dies_in_mid_step_and_comes_back(
-    make_policy: MakePolicy, tinker_server: TinkerServer, tmp_path: Path
-) -> None:
-    policy = await make_policy()
-    sample = await policy.sample(request(policy))
-    await train(policy, sample)
-    await policy.save(tmp_path)
-    tinker_server.faults.pause(kinds=["optim_step"], reason="no capacity")
-    data = [datum_of(prompt_of(policy), sample)]
-    gradient = asyncio.create_task(policy.accumulate(data, LOSS))
-    step = asyncio.create_task(policy.apply(STEP))
-    await gradient
-    await until(lambda: _state(policy) == "paused_capacity")
-    server = policy.status().server
-    assert server is not None and server.reason == "no capacity"
-    await tinker_server.kill()
-    await until(lambda: _state(policy) == "unreachable")
-    tinker_server.faults.clear()
-    tinker_server.start()
-    with pytest.raises(PolicyLostError):
-        await step
-    with pytest.raises(PolicyLostError):  # what was published is gone as well
-        await policy.sample(request(policy))
-    await policy.close("errored")
-
-    again = await make_policy()
-    await again.load(tmp_path)
-    assert (await again.sample(request(again))).weights_version == 1
-
-
-def _state(policy: TinkerPolicy) -> str:
-    server = policy.status().server
-    assert server is not None
-    return server.state

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from tbtui.policies.base import (
     ContextOverflowError,
     Datum,
     LossSettings,
-    Message,
     OptimSettings,
     Policy,
     PolicyError,
@@ -26,28 +24,13 @@ from tbtui.policies.base import (
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.tinker.policy import TinkerPolicy
 from tbtui.policies.tinker.samplers import Sampler
+from tests.policies.asking import datum_of, prompt_of, request
 from tests.policies.tinker.conftest import MakePolicy
 from tests.tinker_server.server import TinkerServer
+from tests.waiting import until
 
 LOSS = LossSettings()
 STEP = OptimSettings(learning_rate=1e-3)
-
-
-def prompt_of(policy: Policy) -> tuple[int, ...]:
-    return policy.renderer.render([Message("user", "list the files")])
-
-
-def request(policy: Policy, seed: int = 7, max_tokens: int = 24) -> SampleRequest:
-    return SampleRequest(prompt_of(policy), max_tokens, 1.0, seed)
-
-
-def datum_of(prompt: tuple[int, ...], sample: Sample) -> Datum:
-    tokens = np.array(prompt + sample.completion_ids, np.int32)
-    mask = np.arange(len(tokens)) >= len(prompt)
-    logprobs = np.zeros(len(tokens), np.float32)
-    logprobs[mask] = sample.logprobs
-    ones = mask.astype(np.float32)
-    return Datum(tokens, mask, logprobs, ones, ones)
 
 
 async def train(policy: Policy, sample: Sample) -> None:
@@ -58,21 +41,18 @@ async def train(policy: Policy, sample: Sample) -> None:
     )
 
 
-async def until(condition: Any) -> None:
-    while not condition():  # noqa: ASYNC110 - what another process does
-        await asyncio.sleep(0.01)
-
-
 async def test_it_samples_what_the_embedded_policy_does_and_learns_in_order(
     make_policy: MakePolicy,
 ) -> None:
     policy, local = await make_policy(), LocalPolicy()
     await local.start()
     seeds = (1, 2, 3)
-    here = await asyncio.gather(*(local.sample(request(local, seed)) for seed in seeds))
+    here = await asyncio.gather(*(local.sample(request(local, seed, 200)) for seed in seeds))
     await local.close()
-    there = await asyncio.gather(*(policy.sample(request(policy, seed)) for seed in seeds))
+    there = await asyncio.gather(*(policy.sample(request(policy, seed, 200)) for seed in seeds))
     assert [s.completion_ids for s in there] == [s.completion_ids for s in here]
+    assert [s.stop_reason for s in there] == [s.stop_reason for s in here]
+    assert "stop" in {s.stop_reason for s in there}
     assert all(sample.logprobs.dtype == np.float32 for sample in there)
     np.testing.assert_allclose(
         np.concatenate([s.logprobs for s in there]),
@@ -94,13 +74,13 @@ async def test_it_samples_what_the_embedded_policy_does_and_learns_in_order(
     gradient = asyncio.create_task(policy.accumulate(data, LOSS))
     step = asyncio.create_task(policy.apply(STEP))
     published = asyncio.create_task(policy.publish())
-    again = await policy.sample(request(policy, 1))
+    again = await policy.sample(request(policy, 1, 200))
     assert again.weights_version == 0
     np.testing.assert_allclose((await gradient).logprobs[0], there[0].logprobs, atol=1e-4)
     assert ((await step).grad_norm or 0) > 0
     assert await published == 1
     assert await policy.publish() == 1
-    after = await policy.sample(request(policy, 1))
+    after = await policy.sample(request(policy, 1, 200))
     assert after.weights_version == 1
     assert not np.array_equal(after.logprobs, there[0].logprobs)
 
@@ -122,18 +102,6 @@ async def test_what_has_no_room_is_refused_and_what_has_little_is_cut(
         await policy.sample(SampleRequest((prompt * 2)[:64], 1, 1.0, 3))
     with pytest.raises(PolicyError, match="max_tokens"):
         await policy.sample(SampleRequest(prompt, 0, 1.0, 3))
-
-
-async def test_a_completion_ends_with_its_stop_token(make_policy: MakePolicy) -> None:
-    policy = await make_policy()
-    samples = await asyncio.gather(
-        *(policy.sample(request(policy, seed, 200)) for seed in range(4))
-    )
-    stopped = [sample for sample in samples if sample.stop_reason == "stop"]
-    assert stopped
-    for sample in stopped:
-        assert sample.completion_ids[-1] in policy.renderer.stop_ids
-        assert len(sample.logprobs) == len(sample.completion_ids)
 
 
 async def test_a_cancelled_sample_is_cancelled_at_the_server(
@@ -211,9 +179,6 @@ async def test_a_run_that_goes_on_makes_one_training_client(
     sample = await first.sample(request(first))
     await train(first, sample)
     await first.save(tmp_path)
-    await train(first, sample)
-    continued = await first.sample(request(first))
-
     stored = first.status().stored_bytes
     assert stored is not None and stored > 0
 
@@ -224,15 +189,12 @@ async def test_a_run_that_goes_on_makes_one_training_client(
     made = tinker_server.record.requests - before
     assert (made["create_model"], made["load_weights"]) == (0, 1)
     assert made["save_weights_for_sampler"] == 1
-    loaded = await second.sample(request(second))
-    assert loaded.weights_version == 1
+    assert (await second.sample(request(second))).weights_version == 1
     data = [datum_of(prompt_of(second), sample)]
     (reference,) = await second.score(data, "reference")
     np.testing.assert_allclose(reference, sample.logprobs, atol=1e-4)
-    await train(second, sample)  # with the optimiser's moments: the same step again
-    again = await second.sample(request(second))
-    assert (again.weights_version, again.completion_ids) == (2, continued.completion_ids)
-    np.testing.assert_allclose(again.logprobs, continued.logprobs, atol=1e-4)
+    await train(second, sample)
+    assert (await second.sample(request(second))).weights_version == 2
     # Once it has trained, the same checkpoint is another state.
     await second.load(tmp_path)
     assert (await second.sample(request(second))).weights_version == 1
@@ -359,11 +321,9 @@ async def test_it_closes_in_seconds_when_its_server_is_dead(
     policy = await make_policy()
     await tinker_server.kill()
     try:
-        began = time.monotonic()
         async with asyncio.timeout(30):
             await policy.close("interrupted")
         assert policy.status().in_flight == 0
-        assert time.monotonic() > began
     finally:
         tinker_server.start()
 

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import httpx
 import numpy as np
 import numpy.typing as npt
 import tinker
+from tinker.types import LossFnType
+
+from tbtui.vocabulary import LossName
 
 Array = npt.NDArray[np.float64]
 Datum = tinker.Datum
 VOCABULARY = 12
+LOSSES: tuple[LossName, ...] = get_args(LossName)
+NATIVE = frozenset(LOSSES) & frozenset(get_args(LossFnType)) - {"dro"}
+"""Losses that a server can compute as we define them. The weights of dro can't be sent."""
 
 
 class Toy:
@@ -27,7 +33,7 @@ class Toy:
         self,
         reduction: Literal["sums", "averages"] = "sums",
         *,
-        losses: Collection[str] = ("importance_sampling", "ppo", "cispo", "gspo"),
+        losses: Collection[str] = NATIVE,
         tells: bool = True,
         seed: int = 0,
     ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra `torch`")
 pytest.importorskip("peft", reason="needs the extra `torch`")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.extras, pytest.mark.timeout(300)]
 
 
 def test_all_is_right_on_a_cpu(tmp_path: Path) -> None:

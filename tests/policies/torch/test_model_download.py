@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.policies.local.export import export
-from tbtui.policies.local.tokenizer import SHIPPED
 from tests.policies.torch.stand_in_hub import stand_in_hub
 
 pytest.importorskip("torch", reason="needs the extra `torch`")
 pytest.importorskip("peft", reason="needs the extra `torch`")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.extras, pytest.mark.timeout(300)]
 
 NAME = "org/starter"
 
@@ -51,12 +49,10 @@ def run(
     )
 
 
-def test_a_download_shows_its_progress_and_is_made_once(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    export(SHIPPED, model)
+def test_a_download_shows_its_progress_and_is_made_once(embedded: Path, tmp_path: Path) -> None:
     settings = ("max_steps=1", "batch_size=1", "group_size=2", "eval_every=0", "tasks=copy-01")
-    size = (model / "model.safetensors").stat().st_size
-    with stand_in_hub({NAME: model}, bytes_per_sec=size / 8) as endpoint:
+    size = (embedded / "model.safetensors").stat().st_size
+    with stand_in_hub({NAME: embedded}, bytes_per_sec=size / 8) as endpoint:
         done = run(tmp_path, endpoint, *settings)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     told = re.findall(r"^start +downloading org/starter: ([\d.]+) MB of ([\d.]+) MB", done.stdout,
@@ -66,7 +62,7 @@ def test_a_download_shows_its_progress_and_is_made_once(tmp_path: Path) -> None:
     assert got == sorted(got)
     assert 0 < got[-1] <= float(told[-1][1])
     assert float(told[-1][1]) >= size / 1e6 - 0.1
-    assert "start   loading the policy" in done.stdout.split("downloading")[-1]
+    assert "start   loading the model" in done.stdout.split("downloading")[-1]
     # The hub is gone; the cache has everything.
     again = run(tmp_path, "http://127.0.0.1:9", *settings, run_name="b", HF_HUB_OFFLINE="1")
     assert again.returncode == 0, again.stdout[-2000:] + again.stderr[-2000:]

@@ -15,7 +15,7 @@ from tbtui.algorithm.losses import AnyLoss, LossName, LossSettings
 from tbtui.algorithm.losses import policy_loss as numpy_loss
 from tbtui.policies.torch.logprobs import policy_loss as torch_loss
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.extras
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from tbtui.algorithm.losses import LossName, LossSettings
 from tbtui.algorithm.step import Datum
 from tbtui.policies.base import OptimSettings, PolicyError, PolicyRefusedError
-from tbtui.policies.local.export import as_tensors, export
+from tbtui.policies.local.export import as_tensors
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.model import Parameters
 from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
@@ -28,27 +28,11 @@ from tbtui.policies.torch.logprobs import OutputHead, token_logprobs
 from tbtui.policies.torch.settings import TrainerSettings
 from tbtui.policies.torch.trainer import Trainer
 from tests.policies.torch import tiny_models as tiny
+from tests.policies.torch.conftest import Model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.extras
 
 STEP = OptimSettings(1e-3, grad_clip=1.0, divide_by=3.0)
-Model = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    made: dict[str, Path] = {}
-
-    def get(name: str) -> Path:
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp(name)
-            if name == "embedded":
-                export(SHIPPED, made[name])
-            else:
-                tiny.make(name, made[name])
-        return made[name]
-
-    return get
 
 
 def trainer(model: Path, **changes: Any) -> Trainer:

@@ -6,13 +6,15 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.waiting import until
 
 pytest.importorskip("torch")
 pytest.importorskip("peft")
@@ -26,28 +28,15 @@ from tbtui.policies.base import (
     SampleRequest,
 )
 from tbtui.policies.local.client import LocalPolicy
-from tbtui.policies.local.export import export
-from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
+from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
 from tbtui.policies.torch.sampler_client import TransformersSampler
 from tbtui.policies.torch.sampling import SamplerSettings
 from tests.policies.torch import tiny_models as tiny
+from tests.policies.torch.conftest import Model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.extras
 
 STOP = 1
-Model = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    made: dict[str, Path] = {}
-
-    def get(architecture: str) -> Path:
-        if architecture not in made:
-            made[architecture] = tiny.make(architecture, tmp_path_factory.mktemp(architecture))
-        return made[architecture]
-
-    return get
 
 
 def settings(model: Path, rank: int = 4) -> SamplerSettings:
@@ -65,11 +54,6 @@ async def sampler(settings: SamplerSettings) -> AsyncIterator[TransformersSample
         yield engine
     finally:
         await engine.close()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 def requests(count: int, shared: int = 40) -> list[SampleRequest]:
@@ -127,6 +111,28 @@ async def test_a_seed_draws_the_same_alone_and_among_sixteen(model: Model) -> No
         assert one.completion_ids == many.completion_ids
         np.testing.assert_allclose(one.logprobs, many.logprobs, atol=1e-4)
     assert other.completion_ids[:20] != alone[-1].completion_ids[:20]
+
+
+async def test_what_is_drawn_is_shown_and_counted_before_it_is_whole(model: Model) -> None:
+    shown: dict[int, list[int]] = {}
+
+    def asked_for(request: SampleRequest) -> SampleRequest:
+        tokens = shown.setdefault(request.seed, [])
+
+        def on_drawn(before: int, ids: tuple[int, ...]) -> None:
+            assert before == len(tokens)
+            tokens.extend(ids)
+
+        return replace(request, on_drawn=on_drawn)
+
+    asked = [asked_for(request) for request in requests(24)]
+    async with sampler(settings(model("qwen3"))) as engine:
+        drawn = await asyncio.gather(*(engine.sample(request) for request in asked))
+        assert engine.drawn() == sum(len(sample.completion_ids) for sample in drawn)
+    for request, sample in zip(asked, drawn, strict=True):
+        told = tuple(shown[request.seed])
+        assert told == sample.completion_ids[: len(told)]
+    assert any(shown.values())
 
 
 async def test_completions_join_and_leave_while_others_are_drawn(model: Model) -> None:
@@ -199,9 +205,14 @@ async def test_whole_checkpoints_are_published_without_adapters(
     check(after, request, trained)
 
 
-async def test_the_prompt_of_a_trials_next_turn_is_not_computed_again(model: Model) -> None:
+async def test_no_prompt_is_computed_twice(model: Model) -> None:
+    """That of a trial's next turn, and that which siblings ask for at once."""
     first = requests(1)[0]
+    common = tuple(np.random.default_rng(1).integers(2, tiny.VOCABULARY, 120).tolist())
     async with sampler(replace(settings(model("qwen3")), stop_ids=())) as engine:
+        at_once = await asyncio.gather(
+            *(engine.sample(SampleRequest(common, 8, 1.0, seed)) for seed in range(8))
+        )
         one = await engine.sample(first)
         history = first.prompt_ids + one.completion_ids
         longer = replace(first, prompt_ids=(*history, 5, 6, 7), max_tokens=4)
@@ -209,19 +220,10 @@ async def test_the_prompt_of_a_trials_next_turn_is_not_computed_again(model: Mod
         siblings = await asyncio.gather(
             *(engine.sample(replace(longer, seed=seed)) for seed in range(4))
         )
+    assert sorted(sample.cached_tokens or 0 for sample in at_once) == [0] + [119] * 7
     assert one.cached_tokens == 0
     assert two.cached_tokens == len(history) - 1  # what was drawn last had not been computed
     assert all(each.cached_tokens == len(longer.prompt_ids) - 1 for each in siblings)
-
-
-async def test_a_prompt_that_siblings_ask_for_at_once_is_computed_once(model: Model) -> None:
-    rng = np.random.default_rng(1)
-    prompt = tuple(rng.integers(2, tiny.VOCABULARY, 120).tolist())
-    async with sampler(settings(model("qwen3"))) as engine:
-        drawn = await asyncio.gather(
-            *(engine.sample(SampleRequest(prompt, 8, 1.0, seed)) for seed in range(8))
-        )
-    assert sorted(sample.cached_tokens or 0 for sample in drawn) == [0] + [119] * 7
 
 
 async def test_the_context_limit(model: Model) -> None:
@@ -267,8 +269,7 @@ async def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_the_embedded_model_draws_what_numpy_draws(tmp_path: Path) -> None:
-    export(SHIPPED, tmp_path / "model")
+async def test_the_embedded_model_draws_what_numpy_draws(embedded: Path) -> None:
     stop = LocalTokenizer(TOKENIZER).end_id
     numpy_policy = LocalPolicy()
     await numpy_policy.start()
@@ -282,7 +283,7 @@ async def test_the_embedded_model_draws_what_numpy_draws(tmp_path: Path) -> None
         theirs = [await numpy_policy.sample(request) for request in asked]
     finally:
         await numpy_policy.close()
-    starter = replace(settings(tmp_path / "model"), context_limit=1024, stop_ids=(stop,))
+    starter = replace(settings(embedded), context_limit=1024, stop_ids=(stop,))
     async with sampler(starter) as engine:
         ours = await asyncio.gather(*(engine.sample(request) for request in asked))
     for one, other in zip(ours, theirs, strict=True):

@@ -22,8 +22,7 @@ pytest.importorskip("peft")
 
 from tbtui.paths import cache_dir
 from tbtui.policies.base import PolicyLostError, PolicyRefusedError, Sample, SampleRequest
-from tbtui.policies.local.export import export
-from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
+from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.vllm_environment import CPU, vllm_python
 from tbtui.policies.torch.vllm_sampler import VllmSampler, VllmSettings
@@ -33,17 +32,10 @@ from tests.policies.torch import tiny_models as tiny
 
 HOME = Path(os.environ.get("TBTUI_VLLM_HOME") or cache_dir() / "vllm")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.extras,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not (HOME / CPU.name / "installed.json").is_file(), reason="no vLLM here"),
 ]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("model")
-    export(SHIPPED, directory)
-    return directory
 
 
 def settings(model: Path) -> SamplerSettings:
@@ -54,12 +46,12 @@ def settings(model: Path) -> SamplerSettings:
 
 
 async def test_adapters_are_published_while_completions_are_under_way(
-    model: Path, tmp_path: Path
+    embedded: Path, tmp_path: Path
 ) -> None:
-    adapters = [tiny.adapter(model, tmp_path / str(seed), seed) for seed in range(1, 6)]
+    adapters = [tiny.adapter(embedded, tmp_path / str(seed), seed) for seed in range(1, 6)]
     prompts = [(70, 71, 72, 73, 74, 75, seed + 100) for seed in range(8)]
     with (tmp_path / "log").open("wb") as log:
-        engine = VllmSampler(settings(model), VllmSettings(home=HOME), log)
+        engine = VllmSampler(settings(embedded), VllmSettings(home=HOME), log)
         try:
             await engine.start()
             tasks = []
@@ -89,7 +81,7 @@ async def test_adapters_are_published_while_completions_are_under_way(
     for sample, prompt in zip(drawn, asked, strict=True):
         number = sample.weights_version
         expected = tiny.reference_logprobs(
-            model, prompt + sample.completion_ids, len(prompt), 0.8,
+            embedded, prompt + sample.completion_ids, len(prompt), 0.8,
             adapters[number - 1] if number else None,
         )  # fmt: skip
         np.testing.assert_allclose(sample.logprobs, expected.numpy(), atol=1e-3)
@@ -103,8 +95,8 @@ async def test_its_log_probabilities_are_those_of_the_other_engines() -> None:
     assert len(report.figures) >= 14
 
 
-async def test_a_killed_server_is_a_lost_policy(model: Path, tmp_path: Path) -> None:
-    engine = VllmSampler(settings(model), VllmSettings(home=HOME))
+async def test_a_killed_server_is_a_lost_policy(embedded: Path, tmp_path: Path) -> None:
+    engine = VllmSampler(settings(embedded), VllmSettings(home=HOME))
     try:
         await engine.start()
         request = SampleRequest((70,) * 9, 1000, 1.0, 0)

@@ -16,19 +16,10 @@ pytest.importorskip("peft", reason="needs the extra `torch`")
 
 from tbtui.journal.events import AlarmRaised, RunPaused, StepFinished
 from tbtui.journal.rundir import RunDirectory
-from tbtui.policies.local.export import export
-from tbtui.policies.local.tokenizer import SHIPPED
 from tests.events import events_of
 from tests.policies.torch.fake_vllm import make_home
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("embedded")
-    export(SHIPPED, directory)
-    return directory
+pytestmark = [pytest.mark.extras, pytest.mark.timeout(300)]
 
 
 def environment(tmp_path: Path) -> dict[str, str]:
@@ -69,10 +60,10 @@ def until_paused(run: subprocess.Popen[str], directory: RunDirectory) -> None:
     ],
 )
 def test_a_publication_that_fails_pauses_the_run_until_a_person_resumes_it(
-    model: Path, tmp_path: Path, fault: str, words: str
+    embedded: Path, tmp_path: Path, fault: str, words: str
 ) -> None:
     make_home(tmp_path / "cache/tbtui/vllm", fault, module="computing_vllm")
-    run = start(model, tmp_path)
+    run = start(embedded, tmp_path)
     directory = RunDirectory(tmp_path / "a")
     try:
         until_paused(run, directory)
@@ -101,22 +92,11 @@ def test_a_publication_that_fails_pauses_the_run_until_a_person_resumes_it(
     assert {each.step for each in events_of(directory, AlarmRaised)} == {alarm.step}
 
 
-def test_a_run_whose_publications_arrive_is_not_disturbed(model: Path, tmp_path: Path) -> None:
-    make_home(tmp_path / "cache/tbtui/vllm", module="computing_vllm")
-    output, _ = start(model, tmp_path).communicate(timeout=100)
-    directory = RunDirectory(tmp_path / "a")
-    steps = events_of(directory, StepFinished)
-    assert [step.step for step in steps] == [1, 2, 3, 4], output[-3000:]
-    assert not events_of(directory, AlarmRaised)
-    assert all(step.metrics["optim/sentinel_gap"] < 1e-3 for step in steps)
-    assert steps[-1].metrics["optim/sentinel_sampler_move"] > 0
-
-
 def test_a_server_that_dies_at_start_ends_with_its_last_line_and_the_way_back(
-    model: Path, tmp_path: Path
+    embedded: Path, tmp_path: Path
 ) -> None:
     make_home(tmp_path / "cache/tbtui/vllm", "ValueError: No available memory for the cache")
-    run = start(model, tmp_path)
+    run = start(embedded, tmp_path)
     output, _ = run.communicate(timeout=100)
     assert run.returncode == 2
     assert "Traceback" not in output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,16 @@ def reference_logprobs(
 ) -> torch.Tensor:
     """Log-probabilities of what comes after the first `prompt` tokens, by one forward of it all, as
     a trainer does."""
+    with torch.inference_mode():
+        logits = _loaded(model, adapter)(input_ids=torch.tensor([ids])).logits[0, prompt - 1 : -1]
+    every = torch.log_softmax(logits.float() / temperature, -1)
+    return every.gather(1, torch.tensor(ids[prompt:])[:, None])[:, 0]
+
+
+@lru_cache(maxsize=8)
+def _loaded(model: Path, adapter: Path | None) -> Any:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
-    if adapter is not None:
-        loaded = PeftModel.from_pretrained(loaded, str(adapter)).eval()
-    with torch.inference_mode():
-        logits = loaded(input_ids=torch.tensor([ids])).logits[0, prompt - 1 : -1]
-    every = torch.log_softmax(logits.float() / temperature, -1)
-    return every.gather(1, torch.tensor(ids[prompt:])[:, None])[:, 0]
+    return loaded if adapter is None else PeftModel.from_pretrained(loaded, str(adapter)).eval()

@@ -46,9 +46,10 @@ async def running_box(
     network: bool = False,
     grants: tuple[Bind, ...] = (),
     userland: Userland | None = None,
+    plan: BoxPlan | None = None,
 ) -> AsyncIterator[Box]:
-    """A box that is gone after the block."""
-    plan = plan_box(limit or limits(), network=network, grants=grants, userland=userland)
+    """A box that is gone after the block; `plan` takes the place of what stands before it."""
+    plan = plan or plan_box(limit or limits(), network=network, grants=grants, userland=userland)
     box = await STARTERS[backend](plan, "test")
     try:
         yield box

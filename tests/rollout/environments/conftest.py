@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tbtui.rollout.environments.choose import probe_host
+from tbtui.rollout.environments.choose import HostProbe, probe_host
 from tests.rollout.environments.ordinary_user import run_as_ordinary_user
 
+# What has no boxes.
+_ANYWHERE = frozenset(
+    f"test_{name}.py"
+    for name in ("choose", "docker_compose", "docker_host_access", "ledger", "preflight")
+)
 
-@pytest.fixture(scope="session", autouse=True)
-def _namespaces_work() -> None:
-    host = probe_host()
-    if host.namespaces != "usable":
-        pytest.skip(f"no user namespaces here: {host.namespaces_detail}")
+
+@pytest.fixture(scope="session")
+def this_host() -> HostProbe:
+    return probe_host()
+
+
+@pytest.fixture(autouse=True)
+def _namespaces_work(request: pytest.FixtureRequest, this_host: HostProbe) -> None:
+    if this_host.namespaces != "usable" and request.path.name not in _ANYWHERE:
+        pytest.skip(f"no user namespaces here: {this_host.namespaces_detail}")
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +48,17 @@ def as_user(tmp_path: Path) -> Callable[[Callable[[], Awaitable[None]]], None]:
     if os.geteuid() != 0:
         pytest.skip("already an ordinary user")
     return lambda body: run_as_ordinary_user(body, tmp_path / "home")
+
+
+@pytest.fixture(params=["by whom the tests are run", "by an ordinary user"])
+def by_anyone(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
+    """Runs a coroutine function; and once more, as an ordinary user."""
+
+    async def run(body: Callable[[], Awaitable[None]]) -> None:
+        await body()
+
+    if request.param == "by an ordinary user":
+        as_user: Callable[[Callable[[], Awaitable[None]]], None]
+        as_user = request.getfixturevalue("as_user")
+        return as_user
+    return lambda body: asyncio.run(run(body))

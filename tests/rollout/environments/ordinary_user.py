@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import pickle
 import stat
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 UID = 54321
 _HOME = "/mnt"
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 
 
-def run_as_ordinary_user(body: Callable[[], Awaitable[None]], home: Path) -> None:
-    """Runs `body` in a fork of this process that has become user 54321; re-raises what it raises.
+def run_as_ordinary_user[T](body: Callable[[], Awaitable[T]], home: Path) -> T:
+    """What `body` returns in a fork of this process that has become user 54321; raises what it
+    raises.
 
     The interpreter's directory may lie below one only root can enter (/root): in the fork's own
     mounts that one is hidden by an empty file system with nothing but the interpreter in it. The
@@ -28,7 +31,6 @@ def run_as_ordinary_user(body: Callable[[], Awaitable[None]], home: Path) -> Non
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        failure = ""
         try:
             _make_reachable(home)
             os.setgroups([])
@@ -37,20 +39,23 @@ def run_as_ordinary_user(body: Callable[[], Awaitable[None]], home: Path) -> Non
             os.environ["HOME"] = _HOME
             os.environ.pop("XDG_STATE_HOME", None)
             os.environ.pop("XDG_CACHE_HOME", None)
-            asyncio.run(_awaited(body))
+            answer = pickle.dumps(("", asyncio.run(_awaited(body))))
         except BaseException:  # noqa: BLE001  (reported by the parent)
-            failure = traceback.format_exc()
-        os.write(writing, failure.encode()[-60_000:])
-        os._exit(1 if failure else 0)
+            answer = pickle.dumps((traceback.format_exc(), None))
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(answer)
+        os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as pipe:
-        failure = pipe.read()
-    _, status = os.waitpid(child, 0)
-    assert status == 0, failure
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    failure, returned = pickle.loads(answer) if answer else ("it was killed", None)
+    assert not failure, failure
+    return cast(T, returned)
 
 
-async def _awaited(body: Callable[[], Awaitable[None]]) -> None:
-    await body()
+async def _awaited[T](body: Callable[[], Awaitable[T]]) -> T:
+    return await body()
 
 
 def _make_reachable(home: Path) -> None:

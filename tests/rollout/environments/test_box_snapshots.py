@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +17,21 @@ import pytest
 
 from tbtui.rollout.environments.base import SandboxError
 from tbtui.rollout.environments.box import Box, SavedBox
-from tbtui.rollout.environments.box_start import start_box
 from tbtui.rollout.environments.ledger import state_directory
 from tbtui.rollout.environments.leftovers import reap_leftovers
-from tbtui.rollout.environments.limits import box_limits
 from tbtui.rollout.environments.plan import Restored, plan_box
-from tbtui.rollout.environments.snapshots import Snapshot, SnapshotStore, nearest
-
-LIMITS = box_limits(
-    memory_mb=256, storage_mb=64, cpus=1, processes=128, cpu_seconds=60, download_mb=10
+from tbtui.rollout.environments.snapshots import (
+    STATE_IMAGES,
+    Snapshot,
+    SnapshotStore,
+    nearest,
+    remove_images,
 )
-PLAN = plan_box(LIMITS, keeps_state=True)
+from tests.rollout.environments.boxes import limits, running_box
+
+pytestmark = pytest.mark.uid
+
+PLAN = plan_box(limits(), keeps_state=True)
 CHANGES = """
 cd /app && mkdir -p a/b && echo one > a/b/file && ln a/b/file linked && ln -s a/b pointer
 chmod 640 a/b/file && printf x > 'a name
@@ -58,26 +66,21 @@ async def saved(box: Box, store: SnapshotStore, turn: int, limit: int = 1 << 30)
 
 async def test_what_a_box_has_written_comes_back_in_another(tmp_path: Path) -> None:
     store = SnapshotStore(tmp_path / "trial", 1 << 30)
-    box = await start_box(PLAN, "saved")
-    try:
+    async with running_box(plan=PLAN) as box:
         await sh(box, CHANGES)
         first = await saved(box, store, 1)
         store.add(Snapshot(turn=1, packs=tuple(first.packs)))
         await sh(box, "echo two > /app/second")
         second = await saved(box, store, 2)
         had = await sh(box, LOOK)
-    finally:
-        await box.stop()
     # Only what has changed is copied.
     assert second.written < 100 < first.written
     assert second.packs == {1, 2}
     packs = {number: store.pack(number) for number in second.packs}
-    again = await start_box(replace(PLAN, restored=Restored(store.index(2), packs)), "restored")
-    try:
+    restored = replace(PLAN, restored=Restored(store.index(2), packs))
+    async with running_box(plan=restored) as again:
         has = await sh(again, LOOK)
         more = await sh(again, "echo three > /usr/local/bin/other && cat /usr/local/bin/other")
-    finally:
-        await again.stop()
     wanted = [line for line in had.splitlines() if not line.startswith(("./pipe", "pipe"))]
     assert has.splitlines() == wanted
     assert more == "three\n"
@@ -85,14 +88,11 @@ async def test_what_a_box_has_written_comes_back_in_another(tmp_path: Path) -> N
 
 async def test_more_than_the_bound_is_no_snapshot(tmp_path: Path) -> None:
     store = SnapshotStore(tmp_path / "trial", 1 << 20)
-    box = await start_box(PLAN, "large")
-    try:
+    async with running_box(plan=PLAN) as box:
         await sh(box, "head -c 3M /dev/zero > /app/large; truncate -s 50M /app/sparse")
         with pytest.raises(SandboxError, match="no snapshot: more than snapshot_mb was written"):
             await saved(box, store, 1, 1 << 20)
         assert await sh(box, "echo well") == "well\n"
-    finally:
-        await box.stop()
 
 
 def test_the_oldest_go_first_and_packs_stay_while_they_are_needed(tmp_path: Path) -> None:
@@ -143,3 +143,93 @@ def test_the_snapshots_of_a_killed_run_are_removed_at_the_next_start(tmp_path: P
         process.send_signal(signal.SIGKILL)
     reap_leftovers(state_directory())
     assert not directory.exists()
+
+
+def _line(kind: str, name: str, target: str = "", mode: int = 0o755, xattrs: str = "-") -> str:
+    owner = f"{os.getuid()} {os.getgid()}"
+    hexed = [os.fsencode(text).hex() or "-" for text in (name, target)]
+    return f"- {kind} {mode} {owner} 0 0 0 4 1 0 {' '.join(hexed)} {xattrs}"
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A directory that a box may write to if it can reach it, with a file."""
+    # Not in /tmp, which a box that is being made hides by its own.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        directory = Path(name)
+        directory.chmod(0o777)  # as root, a box is another user's
+        secret = directory / "secret"
+        secret.write_text("secret")
+        secret.chmod(0o600)
+        yield directory
+
+
+def _assert_untouched(outside: Path) -> None:
+    (secret,) = outside.iterdir()
+    assert secret.read_text() == "secret"
+    assert (secret.stat().st_mode & 0o777, secret.stat().st_nlink) == (0o600, 1)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [("f", "../..{out}")],
+        [("f", "{out}")],
+        [("d", "../..{out}")],
+        [("l", "../..{out}", "/etc")],
+        [("l", "way", "{parent}"), ("f", "way/written")],
+        [("l", "way", "{out}"), ("f", "way")],
+        [("l", "way", "../../../../../../..{parent}"), ("d", "way/written")],
+        [("h", "copy", "../..{secret}")],
+        [("l", "way", "{secret}"), ("h", "way/x", "way")],
+        [("x", "../..{secret}")],
+        [("f", "\udce4", "", 1 << 70)],
+        [("f", "file", "", 0o644, "nothing")],
+    ],
+)
+async def test_what_a_strangers_snapshot_names_stays_in_its_box(
+    tmp_path: Path, outside: Path, lines: list[tuple[str, ...]]
+) -> None:
+    """Modes, links and files of an index that somebody has written by hand."""
+    places = {"out": outside / "written", "parent": outside, "secret": outside / "secret"}
+    store = SnapshotStore(tmp_path / "trial", 1 << 20)
+    store.directory.mkdir()
+    texts = [
+        _line(kind, *(t.format(**places) if isinstance(t, str) else t for t in rest))  # type: ignore[arg-type]
+        for kind, *rest in lines
+    ]
+    store.index(1).write_bytes("\n".join([_line("d", ""), *texts, ""]).encode())
+    store.pack(1).write_bytes(b"evil")
+    plan = replace(PLAN, restored=Restored(store.index(1), {1: store.pack(1)}))
+    with contextlib.suppress(SandboxError):
+        async with running_box(plan=plan) as box:
+            assert "secret" not in await sh(box, "cat /copy /way/x 2>&1")
+    _assert_untouched(outside)
+
+
+async def test_what_a_strangers_directory_names_is_no_program_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of engines and images that somebody has written by hand; only ours are removed."""
+    ran = tmp_path / "ran"
+    for engine in ("docker", "evil"):
+        program = tmp_path / engine
+        program.write_text(f'#!/bin/sh\necho "{engine} $*" >>{ran}\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    store = SnapshotStore(tmp_path / "trial")
+    store.directory.mkdir()
+    rows = [
+        {"engine": "docker", "name": f"{STATE_IMAGES}:one"},
+        {"engine": str(tmp_path / "evil"), "name": f"{STATE_IMAGES}:two"},
+        {"engine": "evil", "name": f"{STATE_IMAGES}:three"},
+        {"engine": "docker", "name": "--force somebody/image"},
+        {"engine": "docker", "name": f"{STATE_IMAGES}:four\nsomebody/image"},
+    ]
+    for turn, row in enumerate(rows):
+        (store.directory / f"turn-{turn:05d}.image").write_text(json.dumps(row))
+    await remove_images(store.directory)
+    assert ran.read_text() == f"docker image rm {STATE_IMAGES}:one\n"
+    for turn, fields in enumerate(({"container_image": "a/b"}, {"hostname": "${HOME}"})):
+        (store.directory / f"turn-{turn:05d}.json").write_text(json.dumps({"turn": turn} | fields))
+        assert store.read(turn) is None

@@ -77,8 +77,8 @@ def test_an_engine_asked_for() -> None:
         (replace(UBUNTU, docker="works"), "sandbox", SYSCTL),
         (replace(UBUNTU, namespaces_remedy=None), None, "install bubblewrap"),
         (replace(UBUNTU, namespaces_remedy=None, namespaces="refused"), None, "start Docker"),
-        (MAC, None, "install and start Docker"),
-        (MAC, "sandbox", "needs Linux"),
+        (MAC, None, r"environment_type=docker .*, or a service \(modal"),
+        (MAC, "sandbox", "needs Linux, this is darwin: give environment_type=docker"),
         (replace(MAC, docker="fails"), "docker", "start Docker Desktop"),
         (UBUNTU, "docker", "docker is not installed"),
         (replace(LINUX, docker="fails"), "docker", "systemctl start docker"),
@@ -93,6 +93,8 @@ def test_refusals_are_one_line_with_the_remedy(host: HostProbe, wanted: Decided,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.uid
+@pytest.mark.linux
 def test_this_host_without_importing_harbor() -> None:
     code = (
         "import sys; from tbtui.rollout.environments.choose import choose_environment as c; "

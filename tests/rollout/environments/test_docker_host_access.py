@@ -87,6 +87,7 @@ def test_what_ordinary_tasks_have(tmp_path: Path) -> None:
         ("post_start", [{"command": "id", "privileged": True}], "post_start"),
         ("provider", {"type": "/bin/sh"}, "provider"),
         ("use_api_socket", True, "use_api_socket"),
+        ("ulimits", {"nproc": 9, "rtprio": 99}, "ulimits: rtprio"),
         ("a_key_of_next_year", 1, "a_key_of_next_year"),
         ("volumes", [{"type": "bind", "source": "/", "target": "/h"}], "mounts /"),
         ("volumes", [{"type": "npipe", "source": "/", "target": "/h"}], "mounts a npipe"),
@@ -122,20 +123,30 @@ def test_a_service_that_reaches_the_host(key: str, value: Any, named: str, tmp_p
         ({"volumes": {"v": {"driver": "sshfs"}}}, "volume v: driver: sshfs"),
         ({"secrets": {"s": {"file": "/etc/shadow"}}}, "secret s: reads /etc/shadow"),
         ({"configs": {"c": {"file": "/etc/shadow"}}}, "config c: reads /etc/shadow"),
+        ({"secrets": {"s": {"environment": "DOCKER_PASSWORD"}}}, "secret s: the host's DOCKER_PA"),
+        ({"services": {"m": {"scale": 20}, "n": {"deploy": {"replicas": 20}}}}, "40 containers"),
         ({"secrets": {"s": {"external": True}}}, "secret s: external"),
         ({"networks": {"n": {"name": "host", "external": True}}}, "network n: external"),
         ({"networks": {"n": {"name": "p_n", "driver": "host"}}}, "network n: driver: host"),
-        (
-            {"networks": {"n": {"ipam": {"config": [{"subnet": "1.1.1.0/24"}]}}}},
-            "network n: ipam",
-        ),
+        ({"networks": {"n": {"ipam": {"config": [{"subnet": "1.1.1.0/24"}]}}}}, "network n: ipam"),
         ({"models": {"m": {"model": "x"}}}, "models"),
     ],
 )
 def test_what_is_declared_for_all_and_reaches_the_host(
     tmp_path: Path, top: dict[str, Any], named: str
 ) -> None:
-    assert named in asked(tmp_path, top=top)
+    assert any(line.startswith(named) for line in asked(tmp_path, top=top))
+
+
+def test_only_a_whole_directory_of_logs_may_be_mounted(tmp_path: Path) -> None:
+    def mounted(source: str) -> list[str]:
+        service = {"image": "x", "volumes": [{"type": "bind", "source": source}]}
+        return host_access({"services": {"main": service}}, [tmp_path], ["/logs/agent"])
+
+    assert mounted("/logs/agent") == []
+    # A container that writes there can make it a link before another is started.
+    assert mounted("/logs/agent/inner") == ["main: mounts /logs/agent/inner"]
+    assert mounted("/logs") == ["main: mounts /logs"]
 
 
 def test_a_link_leads_out(tmp_path: Path) -> None:
@@ -163,30 +174,27 @@ def test_a_link_leads_out(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_client_would_read(tmp_path: Path, text: str, named: str) -> None:
-    path = tmp_path / "docker-compose.yaml"
-    path.write_text(text)
-    assert client_reads(path, tmp_path)[0].startswith(named)
+    assert client_reads(text, tmp_path)[0].startswith(named)
 
 
 def test_what_the_client_may_read(tmp_path: Path) -> None:
-    path = tmp_path / "docker-compose.yaml"
-    path.write_text(
+    text = (
         "x: &a [*a]\nservices:\n  main: {env_file: [.env, a/b.env], volumes: !override ['v:/v']}\n"
         "  other: {extends: {service: main}, ports: !reset []}\n"
     )
     (tmp_path / ".env").write_text("A=1\n")
-    assert client_reads(path, tmp_path) == []
+    assert client_reads(text, tmp_path) == []
     (tmp_path / ".env").unlink()
     (tmp_path / ".env").symlink_to("/root/.env")
-    assert client_reads(path, tmp_path)[0] == ".env is a link out of the task"
-    path.write_text("services: {main: {!!binary ZW52X2ZpbGU=: /root/.env}}")
+    assert client_reads(text, tmp_path)[0] == ".env is a link out of the task"
     with pytest.raises(ValueError, match="line 1: a key that is not plain"):
-        client_reads(path, tmp_path)
+        client_reads("services: {main: {!!binary ZW52X2ZpbGU=: /root/.env}}", tmp_path)
 
 
 def test_a_tasks_variables_do_not_turn_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setenv("DOCKER_PASSWORD", "of-the-host")
     wished = {
         **{"DOCKER_HOST": "tcp://evil:1", "PATH": "/app/bin", "LD_PRELOAD": "./evil.so"},
         **{"https_proxy": "http://evil", "GIT_SSH_COMMAND": "evil", "MODEL": "m"},
@@ -195,3 +203,7 @@ def test_a_tasks_variables_do_not_turn_the_client(monkeypatch: pytest.MonkeyPatc
     assert (given["PATH"], given["MODEL"]) == ("/usr/bin", "m")
     assert not {"DOCKER_HOST", "LD_PRELOAD", "GIT_SSH_COMMAND"} & given.keys()
     assert given.get("https_proxy") != "http://evil"
+    resolving = beside_clients_own(wished, resolving=True)
+    assert (resolving["PATH"], resolving["MODEL"]) == ("/usr/bin", "m")
+    assert "of-the-host" in given.values()
+    assert "of-the-host" not in resolving.values()

@@ -25,6 +25,8 @@ from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tre
 from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
 from tests.rollout.environments.boxes import limits, processes_of, running_box, sh
 
+pytestmark = pytest.mark.uid
+
 
 async def test_results_and_environment() -> None:
     async with running_box() as box:
@@ -103,21 +105,6 @@ async def test_lost_box_fails_what_is_pending_and_what_comes_after() -> None:
         with pytest.raises(SandboxLostError):
             await sh(box, "true")
         assert box.lost
-
-
-async def test_freeze_and_thaw() -> None:
-    def states() -> set[str]:
-        pids = [pid for pid in processes_of(box) if pid != box.init_pid]
-        return {Path(f"/proc/{p}/stat").read_text().rpartition(") ")[2][0] for p in pids}
-
-    async with running_box() as box:
-        await sh(box, "sleep 100 & while :; do :; done &")
-        await box.freeze()
-        while states() != {"T"}:  # a process on another core takes a moment to notice
-            await asyncio.sleep(0.01)
-        assert (await sh(box, "echo still served")).stdout == "still served\n"
-        await box.thaw()
-        assert "T" not in states()
 
 
 async def test_stop_leaves_nothing() -> None:
@@ -254,6 +241,18 @@ def test_receiver_refuses_bad_streams(tmp_path: Path, stream: bytes) -> None:
     with (tmp_path / "stream").open("rb") as pipe, pytest.raises(SandboxError):
         receive(pipe, target, max_bytes=1000, max_files=10)
     assert not (tmp_path / "pwn").exists()
+
+
+def test_receiver_leaves_out_what_lies_too_deep(tmp_path: Path) -> None:
+    names = ["/".join("d" * depth).encode() for depth in range(1, 1500)]
+    frames = [b"d 755 0 %d\n%s" % (len(name), name) for name in names]
+    (tmp_path / "stream").write_bytes(b"".join([*frames, b"f 644 3 1\nxabc"]))
+    target, notes = tmp_path / "target", list[str]()
+    target.mkdir()
+    with (tmp_path / "stream").open("rb") as pipe:
+        assert receive(pipe, target, max_bytes=1000, note=notes.append) == 1
+    assert len([*os.walk(target)]) == 101  # `target` itself, too
+    assert notes == [f"{target}: 1399 of 1500 files and directories left out"]
 
 
 def test_receiver_does_not_write_through_links(tmp_path: Path) -> None:

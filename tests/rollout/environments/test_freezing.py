@@ -17,6 +17,8 @@ from harbor.models.trial.paths import TrialPaths
 from tbtui.rollout import held_sandbox
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 
+pytestmark = pytest.mark.uid
+
 Way = Callable[[BaseEnvironment], Awaitable[None]]
 STATES = """
 for process in /proc/[0-9]*; do
@@ -119,6 +121,8 @@ async def test_what_was_stopped_before_stays_stopped(
         assert await states(sandbox, "sleep") == ["T"]
 
 
+@pytest.mark.slow
+@pytest.mark.starves
 async def test_all_of_a_family_that_keeps_forking(tmp_path: Path) -> None:
     async with environment(tmp_path) as sandbox:
         grow = "for i in 1 2 3 4 5 6 7 8; do (while :; do sleep 0.001; done) & done; wait"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -15,6 +14,8 @@ import pytest
 
 from tbtui.rollout.environments.plan import Bind
 from tests.rollout.environments.boxes import STARTERS, running_box, sh
+
+pytestmark = pytest.mark.uid
 
 AsUser = Callable[[Callable[[], Awaitable[None]]], None]
 SECRET = "host-secret-4711"
@@ -26,14 +27,10 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 async def _sees_nothing_of_the_host(backend: str) -> None:
-    os.environ["TBTUI_TEST_SECRET"] = SECRET
     marker = Path("/tmp") / f"tbtui-marker-{os.getpid()}"
     marker.write_text(SECRET)
-    server = socket.create_server(("127.0.0.1", 0))
     try:
         async with running_box(backend) as box:
-            result = await sh(box, "env; cat /proc/*/environ | tr '\\0' '\\n'")
-            assert SECRET not in result.stdout
             result = await sh(box, f"cat {marker}; ls -A /tmp /home /root /mnt /run/user /srv /opt")
             assert SECRET not in result.stdout
             top = set((await sh(box, "ls -A /")).stdout.split())
@@ -47,39 +44,25 @@ async def _sees_nothing_of_the_host(backend: str) -> None:
             ]
             pids = (await sh(box, "for p in /proc/[0-9]*; do cat $p/comm; done")).stdout.split()
             assert len(pids) <= 4
-            shadow = (await sh(box, "cat /etc/shadow /etc/gshadow")).stdout
-            assert "$" not in shadow
             passwd = (await sh(box, "cat /etc/passwd")).stdout
             assert len(passwd.splitlines()) < 12
-            port = server.getsockname()[1]
-            reach = await sh(box, f"exec 3<>/dev/tcp/127.0.0.1/{port}")
-            assert reach.exit_code != 0
             interfaces = (await sh(box, "cat /proc/net/dev")).stdout.splitlines()[2:]
             assert [line.split(":")[0].strip() for line in interfaces] == ["lo"]
             assert (await sh(box, "hostname; id -u; pwd")).stdout.split() == ["box", "0", "/app"]
             assert "/" not in (await sh(box, "cat /proc/1/cmdline")).stdout
     finally:
-        server.close()
         marker.unlink()
-        del os.environ["TBTUI_TEST_SECRET"]
 
 
 async def _cannot_get_out(backend: str) -> None:
     async with running_box(backend) as box:
+        # All others are tried by `tests/attacks/test_reach.py`, in a trial.
         for attempt in (
-            "umount /proc",
             "mount -t tmpfs none /mnt",
-            "mount -o remount,rw,bind /etc/alternatives",
             "unshare -Ur true",
-            "echo 1 > /proc/sys/vm/drop_caches",
-            "echo b > /proc/sysrq-trigger",
             "echo 10000 > /proc/sys/user/max_user_namespaces",
             "cat /proc/1/environ",
-            "ls /proc/1/root/",
-            "readlink /proc/1/fd/0",
-            "mknod /tmp/disk b 254 0 && head -c1 /tmp/disk",
             "chroot /proc/1/root true",
-            "nsenter -t 1 -m true",
         ):
             result = await sh(box, attempt)
             assert result.exit_code != 0, attempt
@@ -93,20 +76,12 @@ async def _cannot_get_out(backend: str) -> None:
         assert target.stat() == before
 
 
-async def test_sees_nothing_of_the_host(backend: str) -> None:
-    await _sees_nothing_of_the_host(backend)
+def test_sees_nothing_of_the_host(by_anyone: AsUser, backend: str) -> None:
+    by_anyone(lambda: _sees_nothing_of_the_host(backend))
 
 
-async def test_cannot_get_out(backend: str) -> None:
-    await _cannot_get_out(backend)
-
-
-def test_sees_nothing_of_the_host_as_ordinary_user(as_user: AsUser, backend: str) -> None:
-    as_user(lambda: _sees_nothing_of_the_host(backend))
-
-
-def test_cannot_get_out_as_ordinary_user(as_user: AsUser, backend: str) -> None:
-    as_user(lambda: _cannot_get_out(backend))
+def test_cannot_get_out(by_anyone: AsUser, backend: str) -> None:
+    by_anyone(lambda: _cannot_get_out(backend))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root's own files")
@@ -138,12 +113,8 @@ async def _nothing_below_a_grant_is_writable(backend: str) -> None:
         assert all({"ro", "nosuid", "nodev"} <= set(options) for options in granted.values())
 
 
-async def test_nothing_below_a_grant_is_writable(backend: str) -> None:
-    await _nothing_below_a_grant_is_writable(backend)
-
-
-def test_nothing_below_a_grant_is_writable_as_ordinary_user(as_user: AsUser) -> None:
-    as_user(lambda: _nothing_below_a_grant_is_writable("namespaces"))
+def test_nothing_below_a_grant_is_writable(by_anyone: AsUser, backend: str) -> None:
+    by_anyone(lambda: _nothing_below_a_grant_is_writable(backend))
 
 
 OLD_KERNEL = """

@@ -19,6 +19,8 @@ from tbtui.rollout.environments.ledger import Ledger, state_directory
 from tbtui.rollout.environments.leftovers import reap_leftovers
 from tests.rollout.environments.boxes import family, running_box
 
+pytestmark = pytest.mark.uid
+
 _OWNER = """
 import asyncio, os, signal, sys, threading
 # A shell's background job is born deaf to ctrl-c.
@@ -125,7 +127,7 @@ async def test_reaper_takes_what_was_never_written_down_of_those_known_to_be_dea
     ledger = Ledger()
     killed = subprocess.Popen(["true"])
     killed.wait()
-    mine, theirs = (ledger.directory / f".box.{pid}.partial" for pid in (os.getpid(), killed.pid))
+    mine, theirs = (ledger.directory / f".box.json.{pid}" for pid in (os.getpid(), killed.pid))
     for path in (mine, theirs):
         path.write_text("{")
     reap_leftovers()

@@ -1,179 +1,74 @@
-"""Lifetimes of services' sandboxes. The services can't be had in a test: their SDKs' handles are
-fakes here, with the methods and the meaning that the SDKs document."""
+"""Lifetimes of services' sandboxes, by the names that Harbor has for them."""
 
 from __future__ import annotations
 
-import datetime
-import inspect
-import re
+import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import harbor
 import pytest
-from harbor.environments.factory import _ENVIRONMENT_REGISTRY
-from harbor.models.environment_type import EnvironmentType
 
-from tbtui.rollout.environments import lifetime as module
-from tbtui.rollout.environments.kinds import harbor_kinds
-from tbtui.rollout.environments.lifetime import Lifetime, extend, lifetime
+from tbtui.rollout.environments.docker import DockerEnvironment
+from tbtui.rollout.environments.lifetime import Lifetime, lifetime
+from tbtui.rollout.held_sandbox import HeldSandbox
 
 
-def environment(kind: str, **attributes: Any) -> Any:
-    return SimpleNamespace(type=lambda: kind, **attributes)
+class Limited:
+    """A sandbox with the arguments of Harbor's environments; it keeps the commands run in it."""
 
+    def __init__(
+        self,
+        sandbox_timeout_secs: int = 86_400,
+        sandbox_idle_timeout_secs: int | None = None,
+        auto_stop_interval_mins: int = 0,
+        ready_timeout_sec: int = 5,
+    ) -> None:
+        self.session_id = "s"
+        self.ran: list[str] = []
 
-def in_seconds(seconds: float) -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
-
-
-class FakeE2BSandbox:
-    """`e2b.AsyncSandbox`: a timeout counts from now, and is cut to what the plan allows."""
-
-    def __init__(self, left: float, most: float) -> None:
-        self.ends = in_seconds(left)
-        self.most = in_seconds(most)
-
-    async def get_info(self) -> Any:
-        return SimpleNamespace(end_at=self.ends)
-
-    async def set_timeout(self, timeout: int) -> None:  # noqa: ASYNC109
-        self.ends = min(in_seconds(timeout), self.most)
-
-
-class FakeOpenSandbox:
-    """`opensandbox.Sandbox`."""
-
-    def __init__(self, left: float) -> None:
-        self.ends = in_seconds(left)
-
-    async def get_info(self) -> Any:
-        return SimpleNamespace(expires_at=self.ends)
-
-    async def renew(self, timeout: datetime.timedelta) -> None:  # noqa: ASYNC109
-        self.ends = datetime.datetime.now(datetime.UTC) + timeout
-
-
-class FakeDaytonaSandbox:
-    """`daytona.AsyncSandbox`."""
-
-    refreshed = 0
-
-    async def refresh_activity(self) -> None:
-        self.refreshed += 1
-
-
-class FakeVercelSandbox:
-    """`vercel.sandbox.Sandbox`: adds to the limit."""
-
-    added = 0.0
-
-    async def extend_execution_time_limit(self, duration: datetime.timedelta) -> None:
-        self.added += duration.total_seconds()
-
-
-class FakeBlaxelSandbox:
-    """`blaxel.core.SandboxInstance`: a time to live counts from the creation."""
-
-    def __init__(self, age: float) -> None:
-        created = in_seconds(-age).isoformat().replace("+00:00", "Z")
-        self.metadata = SimpleNamespace(name="box", created_at=created)
-        self.ttl: tuple[str, str] | None = None
-
-    async def update_ttl(self, name: str, ttl: str) -> None:
-        self.ttl = (name, ttl)
+    async def exec(self, command: str, timeout_sec: int) -> None:
+        self.ran.append(command)
 
 
 @pytest.mark.parametrize(
-    ("kind", "attributes", "expected"),
+    ("kwargs", "expected"),
     [
-        ("sandbox", {}, None),
-        ("docker", {}, None),
-        (
-            "modal",
-            {"_sandbox_timeout": 600, "_sandbox_idle_timeout": None},
-            Lifetime(600, "total", "sandbox_timeout_secs", False),
-        ),
-        (
-            "modal",
-            {"_sandbox_timeout": 600, "_sandbox_idle_timeout": 60},
-            Lifetime(60, "idle", "sandbox_idle_timeout_secs", True),
-        ),
-        ("daytona", {"_auto_stop_interval": 0}, None),
-        (
-            "daytona",
-            {"_auto_stop_interval": 5},
-            Lifetime(300, "idle", "auto_stop_interval_mins", True),
-        ),
-        ("runloop", {}, Lifetime(86_400, "total", None, False)),
-        ("blaxel", {"_ttl": "24h"}, Lifetime(86_400, "total", "ttl", True)),
-        ("cua-cloud", {"_renew_interval": 60.0, "_claim_ttl_sec": 1800}, None),
-        ("hf-sandbox", {"_idle_timeout": None}, Lifetime(86_400, "total", None, False)),
+        ({}, Lifetime(86_400, False, "sandbox_timeout_secs")),
+        ({"sandbox_timeout_secs": 60}, Lifetime(60, False, "sandbox_timeout_secs")),
+        ({"sandbox_idle_timeout_secs": 9}, Lifetime(9, True, "sandbox_idle_timeout_secs")),
+        ({"auto_stop_interval_mins": 5}, Lifetime(300, True, "auto_stop_interval_mins")),
+        ({"sandbox_timeout_secs": 0, "ready_timeout_sec": 1}, None),
     ],
 )
-def test_what_a_sandbox_has(
-    kind: str, attributes: dict[str, Any], expected: Lifetime | None
-) -> None:
-    assert lifetime(environment(kind, **attributes)) == expected
+def test_what_ends_a_sandbox_first(kwargs: dict[str, Any], expected: Lifetime | None) -> None:
+    assert lifetime(Limited, kwargs) == expected
+    assert lifetime(DockerEnvironment, kwargs) is None
 
 
-async def test_e2b_is_never_shortened_and_a_cut_is_noticed() -> None:
-    sandbox = FakeE2BSandbox(left=1000, most=5000)
-    held = environment("e2b", _sandbox=sandbox)
-    ends = sandbox.ends
-    assert await extend(held, 500) and sandbox.ends == ends
-    assert await extend(held, 3000) and sandbox.ends > in_seconds(2900)
-    assert not await extend(held, 86_400)
-
-
-async def test_services_that_give_longer() -> None:
-    opened = FakeOpenSandbox(left=10)
-    assert await extend(environment("opensandbox", _sandbox=opened, _sandbox_timeout_sec=9), 100)
-    assert opened.ends > in_seconds(90)
-    vercel = FakeVercelSandbox()
-    assert await extend(environment("vercel", _sandbox=vercel, _sandbox_lifetime_sec=9), 60.5)
-    assert vercel.added == 61
-    blaxel = FakeBlaxelSandbox(age=3000)
-    held = environment("blaxel", _sandbox=blaxel, _ttl="1h")
-    assert await extend(held, 500) and blaxel.ttl is None
-    assert await extend(held, 1000) and blaxel.ttl is not None
-    assert blaxel.ttl[0] == "box" and 4000 <= int(blaxel.ttl[1].removesuffix("s")) <= 4010
-
-
-async def test_idle_time_begins_anew_but_gets_no_longer() -> None:
-    daytona = FakeDaytonaSandbox()
-    held = environment("daytona", _sandbox=daytona, _auto_stop_interval=5)
-    assert await extend(held, 300) and daytona.refreshed == 1
-    assert not await extend(held, 301)
-    ran: list[str] = []
-
-    async def run(command: str, timeout_sec: int) -> None:
-        ran.append(command)
-
-    assert await extend(environment("mosaic", _ttl_seconds=60, exec=run), 60)
-    assert ran == ["true"]
-
-
-async def test_services_that_do_not() -> None:
-    modal = environment("modal", _sandbox_timeout=600, _sandbox_idle_timeout=None)
-    for held in (modal, environment("runloop"), environment("docker")):
-        assert not await extend(held, 1)
-    assert not await extend(environment("e2b", _sandbox=None), 1)
-
-
-@pytest.mark.parametrize("kind", sorted(set(module._SERVICES) & set(harbor_kinds())))
-def test_harbor_keeps_what_is_read(kind: str) -> None:
-    """The private attributes are still where they were, in the Harbor that is installed."""
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("modal", "sandbox_idle_timeout_secs"), ("modal", "sandbox_timeout_secs"),
+        ("daytona/environment", "auto_stop_interval_mins"), ("prime", "timeout_minutes"),
+        ("opensandbox", "sandbox_timeout_sec"), ("langsmith", "idle_ttl_seconds"),
+        ("cwsandbox", "max_lifetime_seconds"), ("vercel/environment", "sandbox_lifetime_seconds"),
+    ],
+)  # fmt: skip
+def test_harbor_calls_it_so(module: str, name: str) -> None:
     # Read and not imported: most need their SDK for that.
-    entry = _ENVIRONMENT_REGISTRY[EnvironmentType(kind)]
-    path = Path(harbor.__file__).parents[1] / entry.module.replace(".", "/")
-    files = sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
-    source = "".join(file.read_text() for file in files)
-    service = module._SERVICES[kind]
-    names = {service.attribute}
-    for function in (service.find, service.extend):
-        if function is not None:
-            names |= set(re.findall(r"held\.(\w+)", inspect.getsource(function)))
-    for name in names - {"exec", None}:
-        assert re.search(rf"\b{name}\b[^=\n]*=", source), f"{kind}: {name}"
+    assert f" {name}: " in Path(harbor.__file__).with_name("environments").joinpath(
+        f"{module}.py"
+    ).read_text("utf-8")
+
+
+async def test_idle_time_begins_anew_with_a_command() -> None:
+    idle = Limited()
+    kept = await HeldSandbox(cast(Any, idle), {"auto_stop_interval_mins": 5}).keep_alive()
+    assert kept is not None and kept.secured and kept.seconds == 300
+    assert idle.ran == ["true"]
+    mortal = Limited()
+    left = await HeldSandbox(cast(Any, mortal), {"sandbox_timeout_secs": 60}).keep_alive()
+    assert left is not None and not left.secured and math.isclose(left.seconds, 60, abs_tol=5)
+    assert left.note == "sandbox_timeout_secs"
+    assert mortal.ran == []

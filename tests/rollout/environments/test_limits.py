@@ -21,7 +21,9 @@ from tbtui.rollout.environments.cgroups import (
 )
 from tbtui.rollout.environments.limits import MIB, RESERVED_PROCESSES, BoxReport, box_limits
 from tests.rollout.environments.boxes import STARTERS, limits, processes_of, running_box, sh
-from tests.rollout.scripted import eventually
+from tests.waiting import until
+
+pytestmark = pytest.mark.uid
 
 AsUser = Callable[[Callable[[], Awaitable[None]]], None]
 HOG = "python3 -c 'x = bytearray({} << 20); print(len(x))'"
@@ -77,14 +79,11 @@ async def _cpu() -> None:
 CHECKS = {"memory": _memory, "processes": _processes, "files": _files, "cpu": _cpu}
 
 
+@pytest.mark.slow
+@pytest.mark.starves
 @pytest.mark.parametrize("name", sorted(CHECKS))
-async def test_limit(name: str) -> None:
-    await CHECKS[name]()
-
-
-@pytest.mark.parametrize("name", ["memory", "processes", "files"])
-def test_limit_as_ordinary_user(as_user: AsUser, name: str) -> None:
-    as_user(CHECKS[name])
+def test_limit(by_anyone: AsUser, name: str) -> None:
+    by_anyone(CHECKS[name])
 
 
 async def _until(box: Box, condition: Callable[[BoxReport], bool]) -> BoxReport:
@@ -104,12 +103,10 @@ async def _bombs_are_ended() -> None:
         assert (await sh(box, "echo fine")).stdout == "fine\n"
 
 
-async def test_bombs_are_ended() -> None:
-    await _bombs_are_ended()
-
-
-def test_bombs_are_ended_as_ordinary_user(as_user: AsUser) -> None:
-    as_user(_bombs_are_ended)
+@pytest.mark.slow
+@pytest.mark.starves
+def test_bombs_are_ended(by_anyone: AsUser) -> None:
+    by_anyone(_bombs_are_ended)
 
 
 def _oom_score(box: Box) -> int:
@@ -124,14 +121,12 @@ async def _goes_after_its_commands() -> None:
         assert int(tried.stdout) > _oom_score(box) > 0
 
 
-async def test_the_first_process_goes_after_its_commands() -> None:
-    await _goes_after_its_commands()
+def test_the_first_process_goes_after_its_commands(by_anyone: AsUser) -> None:
+    by_anyone(_goes_after_its_commands)
 
 
-def test_the_first_process_goes_after_its_commands_as_ordinary_user(as_user: AsUser) -> None:
-    as_user(_goes_after_its_commands)
-
-
+@pytest.mark.slow
+@pytest.mark.starves
 @pytest.mark.skipif("memory" not in find_cgroups().parents, reason="no control groups")
 async def test_the_kernel_ends_commands_and_not_the_box() -> None:
     async with running_box(limit=limits(memory_mb=24, storage_mb=64, processes=400)) as box:
@@ -140,6 +135,8 @@ async def test_the_kernel_ends_commands_and_not_the_box() -> None:
         assert box.lost is None
 
 
+@pytest.mark.slow
+@pytest.mark.starves
 @pytest.mark.parametrize("backend", sorted(STARTERS))
 async def test_the_verifier_has_room_where_the_agent_has_left_none(backend: str) -> None:
     fill = "i=0; while : > /tmp/$i; do i=$((i + 1)); done 2> /dev/null"
@@ -173,6 +170,8 @@ async def test_every_box_has_a_share_of_the_cpu() -> None:
         assert str(box.init_pid) in (group / "cgroup.procs").read_text().split()
 
 
+@pytest.mark.slow
+@pytest.mark.starves
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
 async def test_a_box_that_crowds_the_cpu_has_one_core_where_no_group_weighs_it(
     monkeypatch: pytest.MonkeyPatch,
@@ -183,7 +182,7 @@ async def test_a_box_that_crowds_the_cpu_has_one_core_where_no_group_weighs_it(
         await sh(box, f"for i in $(seq {5 * cores}); do setsid sh -c 'while :; do :; done' & done")
         await _until(box, lambda report: report.runnable > 4 * cores)
         busy = processes_of(box)[-1]
-        await eventually(lambda: len(os.sched_getaffinity(busy)) == 1, within_sec=100)
+        await until(lambda: len(os.sched_getaffinity(busy)) == 1)
         stalled = (await box.report()).stalled_sec
         await asyncio.sleep(2)
         # What it waits for is its own doing.
@@ -219,6 +218,7 @@ def test_cores() -> None:
     assert two.cpu_set(frozenset({0, 1, 2, 3}), 1) == [2, 3]
     assert two.cpu_set(frozenset({0, 1}), 1) == []
     assert box_limits().cpu_set(frozenset({0, 1}), 1) == []
+    assert box_limits(cpus=0.5).cpu_set(frozenset({0, 1}), 1) == [1]
 
 
 def _fake_v2(root: Path, own: str) -> Path:
@@ -236,14 +236,14 @@ def test_cgroup_v2_is_a_sibling_with_all_limits(tmp_path: Path) -> None:
     membership = _fake_v2(tmp_path, "/user.slice/session")
     host = find_cgroups(tmp_path, membership)
     assert host.kind == "v2"
-    group = make_box_cgroup(host, "b1", box_limits(memory_mb=100, storage_mb=100, cpus=1))
+    group = make_box_cgroup(host, "b1", box_limits(memory_mb=100, storage_mb=100, cpus=0.5))
     assert group.held == {"memory", "pids", "cpu"}
     assert group.directories == (tmp_path / "user.slice" / "tbtui-b1",)
     written = {p.name: p.read_text() for p in group.directories[0].iterdir()}
     assert written == {
         "memory.max": str(200 * MIB),
         "pids.max": str(512 + RESERVED_PROCESSES),
-        "cpu.max": "100000 100000",
+        "cpu.max": "50000 100000",
     }
 
 

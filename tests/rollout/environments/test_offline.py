@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,16 +16,20 @@ from typing import Any
 import pytest
 from harbor.environments.base import SandboxBuildFailedError
 
+from tbtui.rollout.environments import userland as userland_module
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.build import base_python, build_image
-from tbtui.rollout.environments.userland import BasePython, Userland, userland
+from tbtui.rollout.environments.userland import BasePython, Userland, reaches_index, userland
 from tbtui.wheels.cache import cache_root, open_cache
 from tbtui.wheels.interpreters import box_python
-from tbtui.wheels.requests import Asked, Request
+from tbtui.wheels.requests import PackageRequests, Request
+from tests.catalog.task_writer import Files, write_task
 from tests.rollout.environments.boxes import limits, running_box, sh
 from tests.rollout.environments.ordinary_user import UID
 from tests.rollout.harbor_trial import reward_of, run_trial
 from tests.wheels.index import fill, make_index, use_index
+
+pytestmark = pytest.mark.uid
 
 AsUser = Callable[[Callable[[], Awaitable[None]]], None]
 OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -54,7 +59,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         use_index(make_index(directory / "index"), patch, directory / "cache")
         wanted = ("checker==1.0", "helper==3.0")
-        asked = Asked({Request(wanted, OURS, exact=True), Request(wanted)})
+        asked = PackageRequests({Request(wanted, OURS, exact=True), Request(wanted)})
         executable = str(Path(sys.base_prefix) / "bin" / f"python{OURS}")
         result = asyncio.run(fill(cache_root(), asked, executable)).result
     assert result.problems == []
@@ -84,19 +89,15 @@ async def _run(box: Box, additions: Userland, command: str, user: str | None = N
     return result.stdout
 
 
-def _task(directory: Path, image: str = "ubuntu:24.04", more: str = "") -> Path:
-    task = directory / "task"
-    for name, text in (
-        ("task.toml", 'version = "1.0"\n[environment]\nmemory_mb = 512\nstorage_mb = 512\n'),
-        ("instruction.md", "Say yes.\n"),
-        ("environment/Dockerfile", f"FROM {image}\nWORKDIR /app\n{more}"),
-        ("solution/solve.sh", "#!/bin/bash\necho yes > /app/done\n"),
-        ("tests/test.sh", VERIFIER),
-        ("tests/test_outputs.py", TEST),
-    ):
-        (task / name).parent.mkdir(parents=True, exist_ok=True)
-        (task / name).write_text(text)
-    return task
+def _task(directory: Path) -> Path:
+    files: Files = {
+        "environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\n",
+        "solution/solve.sh": "#!/bin/bash\necho yes > /app/done\n",
+        "tests/test.sh": VERIFIER,
+        "tests/test_outputs.py": TEST,
+    }
+    toml = 'version = "1.0"\n[environment]\nmemory_mb = 512\nstorage_mb = 512\n'
+    return write_task(directory, "task", toml, files)
 
 
 async def _rewards(directory: Path, **kwargs: Any) -> list[float | None]:
@@ -108,6 +109,7 @@ async def _rewards(directory: Path, **kwargs: Any) -> list[float | None]:
     return rewards
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_the_common_verifier_judges_without_a_network(
     cache: Path, tmp_path: Path, backend: str
@@ -115,6 +117,7 @@ async def test_the_common_verifier_judges_without_a_network(
     assert await _rewards(tmp_path, backend=backend) == [1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_as_an_ordinary_user(
     filled: Path, as_user: AsUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +135,7 @@ def test_as_an_ordinary_user(
     as_user(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_the_images_own_python(cache: Path, backend: str) -> None:
     additions = _additions(BasePython(True, OURS), backend)
@@ -151,6 +155,7 @@ async def test_the_images_own_python(cache: Path, backend: str) -> None:
             await _run(box, additions, "pip install -q --force-reinstall pip && pip -V")
 
 
+@pytest.mark.slow
 async def test_a_dockerfile_installs_from_the_cache(cache: Path, tmp_path: Path) -> None:
     dockerfile = tmp_path / "Dockerfile"
     dockerfile.write_text(
@@ -173,7 +178,7 @@ async def test_a_dockerfile_installs_from_the_cache(cache: Path, tmp_path: Path)
 async def test_without_a_cache_an_image_with_python_has_the_hosts(backend: str) -> None:
     additions = userland(BasePython(True, "3.4"), None, layered=backend == "namespaces")
     assert additions.note is not None
-    assert "tasks prefetch" in additions.note
+    assert additions.note.startswith("the image has Python 3.4, this box 3.")
     async with running_box(backend, userland=additions) as box:
         assert box_python() is not None
         said = await _run(box, additions, "python -V; python3 -V")
@@ -186,19 +191,25 @@ async def test_uvs_own_image_needs_the_cache(tmp_path: Path) -> None:
     dockerfile.write_text("FROM x\nCOPY --from=ghcr.io/astral-sh/uv:0.8.14 /uv /uvx /bin/\n")
     additions = userland()
     async with running_box(userland=additions) as box:
-        with pytest.raises(SandboxBuildFailedError, match=r":2: .*tbtui tasks prefetch DIR"):
+        with pytest.raises(
+            SandboxBuildFailedError, match=rf":2: .*tbtui tasks prefetch {tmp_path.parent}"
+        ):
             await build_image(box, dockerfile, base=additions.environment, timeout_sec=60, log=LOG)
 
 
+@pytest.mark.slow
 async def test_what_was_not_fetched_names_the_command_that_does(tmp_path: Path) -> None:
     dockerfile = tmp_path / "Dockerfile"
     dockerfile.write_text("FROM python:3\nRUN pip install --retries 0 no-such-package-xyz\n")
     additions = userland(BasePython(True))
     async with running_box(userland=additions) as box:
-        with pytest.raises(SandboxBuildFailedError, match="tbtui tasks prefetch DIR"):
+        with pytest.raises(
+            SandboxBuildFailedError, match=f"tbtui tasks prefetch {tmp_path.parent}"
+        ):
             await build_image(box, dockerfile, base=additions.environment, timeout_sec=60, log=LOG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_the_agent_cannot_change_what_the_verifier_runs(cache: Path, backend: str) -> None:
     additions = _additions(backend=backend)
@@ -261,6 +272,7 @@ async def test_apt_get_accepts_what_the_host_has() -> None:
     assert "tmux" not in result.stderr
 
 
+@pytest.mark.slow
 async def test_no_setting_of_the_hosts_pip_or_uv_enters(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,29 +285,48 @@ async def test_no_setting_of_the_hosts_pip_or_uv_enters(
     assert "packages.example" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stated", "network"),
+    ("stated", "internet", "network"),
     [
-        ("", False),
-        ('network_mode = "public"', True),
-        ("allow_internet = true", True),
-        ("allow_internet = false", False),
-        ('network_mode = "no-network"', False),
+        ("", True, False),
+        ('network_mode = "public"', True, True),
+        ('network_mode = "public"', False, False),
     ],
 )
-async def test_the_cache_is_for_boxes_without_a_network(
-    cache: Path, tmp_path: Path, stated: str, network: bool
+async def test_the_cache_is_for_boxes_without_a_network_or_on_hosts_without_one(
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stated: str,
+    internet: bool,
+    network: bool,
 ) -> None:
+    monkeypatch.setattr("tbtui.rollout.environments.sandbox.reaches_index", lambda: internet)
     task = _task(tmp_path)
     with (task / "task.toml").open("a") as file:
         file.write(f"{stated}\n")
-    (task / "solution" / "solve.sh").write_text("#!/bin/bash\nenv > /logs/artifacts/env\n")
+    # The network would be asked by the common verifier, for as long as it does not answer.
+    (task / "tests" / "test.sh").write_text(
+        "#!/bin/bash\nenv; echo 1 > /logs/verifier/reward.txt\n"
+    )
     trials = tmp_path / "trials"
-    await run_trial(task, "oracle", trials)
-    variables = (trials / "trial-oracle" / "artifacts" / "logs" / "artifacts" / "env").read_text()
+    await run_trial(task, "nop", trials)
+    variables = (trials / "trial-nop" / "verifier" / "test-stdout.txt").read_text()
     assert ("UV_OFFLINE=1" in variables) is not network
+    # An image whose name says nothing of Python may have one that is its own.
+    assert "PIP_BREAK_SYSTEM_PACKAGES=1" in variables
 
 
+def test_whether_there_is_an_index_is_found_by_asking_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(userland_module, "_INDEX", server.getsockname())
+        assert reaches_index()
+    monkeypatch.setattr(userland_module, "_INDEX", ("name.invalid", 443))
+    assert not reaches_index()
+
+
+@pytest.mark.slow
 async def test_a_damaged_cache_is_no_verdict(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def test_one_line_each(mine: str, given: str, says: str) -> None:
     assert says.replace("MINE", mine) in refusal(given.replace("MINE", mine))
 
 
+@pytest.mark.linux
 def test_unknown_arguments_are_refused_by_name(mine: str) -> None:
     assert "environment_kwargs.colur: Whole takes no such argument: did you mean colour?" in (
         refusal(f"{mine}:Whole", colur="blue")
@@ -125,6 +126,7 @@ def test_unknown_arguments_are_refused_by_name(mine: str) -> None:
         ("cpu_seconds", True, "cpu_seconds=True: should be a whole number of 1 or more"),
     ],
 )
+@pytest.mark.linux
 def test_unusable_values_are_refused(name: str, value: Any, says: str) -> None:
     refused = refusal("sandbox", **{name: value})
     assert refused.startswith(f"environment_kwargs.{name}")
@@ -164,6 +166,26 @@ def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     lost = missing_import("ack", ModuleNotFoundError("no kubernetes", name="kubernetes.client"))
     assert isinstance(lost, ExtraMissing) and "gke" in str(lost)
+
+
+@pytest.mark.skipif("sbx" not in harbor_kinds(), reason="Harbor has typed options since 0.26")
+@pytest.mark.parametrize(
+    ("kind", "kwargs", "says"),
+    [
+        ("ec2", {}, "environment_type=ec2: it needs environment_kwargs.region: give it"),
+        ("ec2", {"regoin": "x"}, "takes no such argument: did you mean region?"),
+        ("ec2", {"region": "x", "ssh_port": "y"}, "environment_kwargs.ssh_port: Input should be"),
+        ("sbx", {"target": "moon"}, "target must be 'local' or 'cloud'"),
+        ("sbx", {"target": "local", "lifetime": 5}, "environment_kwargs: Unknown option 'lifetime"),
+        ("sbx", {"target": "local", "sbx_command": "/no/sbx"}, "no command /no/sbx"),
+        ("sbx", {"rpc_timeout": 9}, "set SBX_DOCKER_USERNAME and SBX_DOCKER_PAT, or give"),
+    ],
+)
+def test_typed_options(
+    kind: str, kwargs: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "999")  # of its packages
+    assert says in refusal(kind, **kwargs)
 
 
 def test_engines_that_harbor_does_not_check(monkeypatch: pytest.MonkeyPatch) -> None:

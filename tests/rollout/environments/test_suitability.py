@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from tbtui.findings import UnusableKind
 from tbtui.rollout.environments.suitability import (
-    ObstacleKind,
     SandboxHost,
-    container_obstacles,
-    sandbox_obstacles,
+    unusable_in_containers,
+    unusable_in_sandbox,
 )
 from tbtui.wheels.cache import Manifest, Resolved
 
@@ -18,6 +20,7 @@ PYTEST = ("pytest", "pytest-json-ctrf==0.3.5", "pytest==8.4.1")
 BARE = SandboxHost(
     frozenset({"curl", "git"}), frozenset({"python3", "curl"}), Manifest(), 8_000, False
 )
+COMMON = frozenset({"sh", "cp", "mkdir", "git", "curl", "python3"})
 # As `tasks prefetch` leaves it for the verifier below.
 FILLED = SandboxHost(
     BARE.packages,
@@ -58,8 +61,8 @@ def make(
     return path
 
 
-def kinds(task: Path, host: SandboxHost = BARE) -> list[ObstacleKind]:
-    return [obstacle.kind for obstacle in sandbox_obstacles(task, host)]
+def kinds(task: Path, host: SandboxHost = BARE) -> list[UnusableKind]:
+    return [found.kind for found in unusable_in_sandbox(task, host)]
 
 
 @pytest.mark.parametrize(
@@ -78,15 +81,29 @@ def kinds(task: Path, host: SandboxHost = BARE) -> list[ObstacleKind]:
         ("FROM debian:12", "step", "a second build stage"),
         ("ADD https://example.org/x /x", "step", "ADD of a URL"),
         ("RUN <<EOF\nfirst\n", "step", "here-document EOF has no end"),
+        ("RNU true", "step", ":2: unknown instruction RNU"),
+        ("COPY gone.txt /app/", "step", ":2: COPY of 'gone.txt', which environment/ does not hold"),
+        ("ADD ignored.txt /app/", "step", "ADD of 'ignored.txt', which .dockerignore leaves out"),
+        ("ADD packed /app/", "step", "ADD of 'packed' unpacks it, and this host has no xz"),
+        (
+            "RUN cd /app && go list ./...",
+            "step",
+            ":2: go list ./...: this host has no such program",
+        ),
+        ("COPY . /app\nRUN mvn package", "step", ":3: mvn package: this host has no such program"),
     ],
 )
 def test_what_the_sandbox_cannot_build(
-    tmp_path: Path, steps: str, kind: ObstacleKind, text: str
+    tmp_path: Path, steps: str, kind: UnusableKind, text: str
 ) -> None:
     task = make(tmp_path / "task", f"FROM ubuntu:24.04\n{steps}\n")
-    [obstacle] = sandbox_obstacles(task, BARE)
-    assert obstacle.kind == kind
-    assert text in obstacle.text
+    (task / "environment" / ".dockerignore").write_text("ignored.txt\n")
+    (task / "environment" / "ignored.txt").write_text("")
+    with tarfile.open(task / "environment" / "packed", "w:xz") as archive:
+        archive.add(task / "task.toml")
+    [found] = unusable_in_sandbox(task, dataclasses.replace(BARE, programs=COMMON))
+    assert found.kind == kind
+    assert text in found.text
 
 
 @pytest.mark.parametrize(
@@ -99,10 +116,63 @@ def test_what_the_sandbox_cannot_build(
         "RUN npm run build",
         "RUN echo 'pip install numpy' >> notes.txt",
         "COPY . /app/",
+        "COPY tool /usr/local/bin/\nRUN tool --init",
+        "ENV PATH=/app/tools:$PATH\nRUN tool --init",
+        "RUN make install && tool --init",
+        "RUN tool() { :; }; tool",
+        "RUN if command -v tool; then tool; fi",
+        "RUN tool || mkdir -p /app/x",
+        "RUN ./tool && cd /app && [ -d /app ] && echo done",
+        "ONBUILD RUN tool",
     ],
 )
 def test_what_may_work(tmp_path: Path, steps: str) -> None:
-    assert not kinds(make(tmp_path / "task", f"FROM ubuntu:24.04\n{steps}\n"))
+    task = make(tmp_path / "task", f"FROM ubuntu:24.04\n{steps}\n")
+    (task / "environment" / "tool").write_text("")
+    host = dataclasses.replace(BARE, programs=COMMON | {"make", "npm"})
+    assert not kinds(task, host)
+
+
+@pytest.mark.parametrize(
+    ("image", "lacks"),
+    [
+        ("golang:1.24", "golang:1.24 brings go, which this host lacks"),
+        ("docker.io/library/rust", "brings cargo"),
+        ("node:22-slim AS base", "node:22-slim brings node"),
+        ("registry.example.com/team/base:1", "holds files of its own"),
+        ("--platform=linux/amd64 ghcr.io/someone/app@sha256:00", "holds files of its own"),
+        ("localhost:5000/debian", "holds files of its own"),
+        ("my-base", "holds files of its own"),
+        ("python:3.13-slim", None),
+        ("mirror.gcr.io/library/ubuntu:24.04", None),
+        ("ghcr.io/laude-institute/t-bench/ubuntu-24-04:20250624", None),
+        ("${UNKNOWN}", None),
+    ],
+)
+def test_base_images(tmp_path: Path, image: str, lacks: str | None) -> None:
+    task = make(tmp_path / "task", f"ARG TAG=1\nFROM {image}\nWORKDIR /app\n")
+    found = unusable_in_sandbox(task, dataclasses.replace(BARE, programs=COMMON))
+    if lacks is None:
+        assert not found
+    else:
+        [why] = found
+        assert why.kind == "image"
+        assert lacks in why.text
+    assert not kinds(task, dataclasses.replace(BARE, programs=COMMON | {"go"})) or "go" not in image
+
+
+def test_on_a_host_without_a_network_a_task_may_not_have_one_either(tmp_path: Path) -> None:
+    task = make(
+        tmp_path / "task",
+        "FROM python:3.13\nRUN pip install numpy\n",
+        test=UVX,
+        environment='network_mode = "public"',
+    )
+    offline = dataclasses.replace(FILLED, internet=False)
+    assert kinds(task, offline) == ["fetching"]
+    numpy = Resolved(("numpy",), "3.13", ("numpy==2.3.0",))
+    manifest = Manifest(resolved=[*FILLED.manifest.resolved, numpy])
+    assert not kinds(task, dataclasses.replace(offline, manifest=manifest))
 
 
 def test_a_network_that_the_task_asks_for_serves_its_steps_and_its_verifier(tmp_path: Path) -> None:
@@ -117,16 +187,16 @@ def test_a_network_that_the_task_asks_for_serves_its_steps_and_its_verifier(tmp_
 
 
 def test_the_image_of_uv_is_the_box_s_own(tmp_path: Path) -> None:
-    task = make(tmp_path / "uv", "FROM x\nCOPY --from=ghcr.io/astral-sh/uv:latest /uv /bin/\n")
+    task = make(tmp_path / "uv", "FROM debian\nCOPY --from=ghcr.io/astral-sh/uv:latest /uv /bin/\n")
     assert kinds(task) == ["step"]
     assert not kinds(task, FILLED)
 
 
 def test_verifiers_and_the_wheel_cache(tmp_path: Path) -> None:
     task = make(tmp_path / "uvx", test=UVX)
-    [obstacle] = sandbox_obstacles(task, BARE)
-    assert obstacle.kind == "verifier"
-    assert obstacle.text.startswith("tests/test.sh: curl -LsSf https://astral.sh/uv")
+    [found] = unusable_in_sandbox(task, BARE)
+    assert found.kind == "verifier"
+    assert found.text.startswith("tests/test.sh: curl -LsSf https://astral.sh/uv")
     assert not kinds(task, FILLED)
     other = make(tmp_path / "other", test=UVX.replace("8.4.1", "9.0.0"))
     assert kinds(other, FILLED) == ["verifier"]
@@ -141,18 +211,18 @@ def test_verifiers_and_the_wheel_cache(tmp_path: Path) -> None:
     assert not kinds(brought)
 
 
-def test_other_obstacles(tmp_path: Path) -> None:
+def test_what_else_makes_a_task_unusable(tmp_path: Path) -> None:
     assert kinds(make(tmp_path / "a", compose=True)) == ["compose"]
     assert kinds(make(tmp_path / "b", None, environment='docker_image = "x:1"')) == ["image"]
     big = make(tmp_path / "c", environment="memory_mb = 64000\ngpus = 1")
     assert set(kinds(big)) == {"gpu", "memory"}
-    assert {o.kind for o in container_obstacles(big, BARE)} == {"gpu", "memory"}
+    assert {o.kind for o in unusable_in_containers(big, BARE)} == {"gpu", "memory"}
     assert kinds(make(tmp_path / "d", environment='os = "windows"')) == ["windows"]
-    assert not container_obstacles(make(tmp_path / "e", compose=True), BARE)
+    assert not unusable_in_containers(make(tmp_path / "e", compose=True), BARE)
 
 
 def test_broken_files_are_the_loaders_business(tmp_path: Path) -> None:
     task = make(tmp_path / "task")
     (task / "task.toml").write_text("[[[")
-    (task / "environment" / "Dockerfile").write_bytes(b"FROM x\nRUN \xff\xfe\n")
+    (task / "environment" / "Dockerfile").write_bytes(b"FROM debian\nRUN \xff\xfe\n")
     assert not kinds(task)

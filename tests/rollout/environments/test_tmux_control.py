@@ -63,6 +63,10 @@ async def terminals(
         for name in names:
             start = f"tmux new-session -x 160 -y 40 -d -s {name} {shlex.quote(program)}"
             assert (await programs.exec(start)).return_code == 0
+            if program == RAW:  # until then the terminal echoes by itself
+                name_of_program = f"tmux display-message -p -t {name} '#{{pane_current_command}}'"
+                wait = f'until [ "$({name_of_program})" = cat ]; do sleep 0.01; done'
+                assert (await programs.exec(wait)).return_code == 0
         control = await TmuxControl.open(programs, names[0])
         try:
             yield programs, control
@@ -282,6 +286,7 @@ async def test_leaves_no_descriptor() -> None:
     assert descriptors() == before
 
 
+@pytest.mark.uid
 @pytest.mark.parametrize("backend", STARTERS)
 async def test_every_backend_has_it(backend: str) -> None:
     async with terminals("one", backend=backend) as (programs, control):

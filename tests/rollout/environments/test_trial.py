@@ -12,7 +12,10 @@ from harbor.trial.trial import Trial
 
 from tbtui.rollout.environments.choose import SANDBOX_IMPORT_PATH
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
+from tests.catalog.task_writer import Files, write_task
 from tests.rollout.harbor_trial import reward_of, run_trial
+
+pytestmark = pytest.mark.uid
 
 AsUser = Callable[[Callable[[], Awaitable[None]]], None]
 TASK = """\
@@ -22,7 +25,7 @@ timeout_sec = 30
 [verifier]
 timeout_sec = 30
 [environment]
-cpus = 1
+cpus = 0.5
 memory_mb = 512
 storage_mb = 128
 {environment}
@@ -35,18 +38,14 @@ if [ "$(cat /app/hello.txt)" = hi ]; then echo 1; else echo 0; fi > /logs/verifi
 
 
 def _task(tmp_path: Path, *, environment: str = "", solve: str = SOLVE, test: str = TEST) -> Path:
-    task = tmp_path / "task"
-    for name, text in (
-        ("task.toml", TASK.format(environment=environment)),
-        ("instruction.md", "Copy /app/data.txt to /app/hello.txt.\n"),
-        ("environment/Dockerfile", "FROM debian:bookworm-slim\nWORKDIR /app\nCOPY data.txt .\n"),
-        ("environment/data.txt", "hi\n"),
-        ("solution/solve.sh", solve),
-        ("tests/test.sh", test),
-    ):
-        (task / name).parent.mkdir(parents=True, exist_ok=True)
-        (task / name).write_text(text)
-    return task
+    files: Files = {
+        "instruction.md": "Copy /app/data.txt to /app/hello.txt.\n",
+        "environment/Dockerfile": "FROM debian:bookworm-slim\nWORKDIR /app\nCOPY data.txt .\n",
+        "environment/data.txt": "hi\n",
+        "solution/solve.sh": solve,
+        "tests/test.sh": test,
+    }
+    return write_task(tmp_path, "task", TASK.format(environment=environment), files)
 
 
 async def test_oracle_solves_and_nop_does_not(tmp_path: Path) -> None:
@@ -72,19 +71,7 @@ async def test_oracle_through_bubblewrap(tmp_path: Path) -> None:
     assert reward_of(result) == 1.0
 
 
-async def test_a_failed_build_is_no_verdict(tmp_path: Path) -> None:
-    task = _task(tmp_path)
-    (task / "environment" / "Dockerfile").write_text("FROM x\nRUN exit 9\n")
-    result = await run_trial(task, "oracle", tmp_path / "trials")
-    assert result.verifier_result is None
-    assert result.exception_info is not None
-    assert result.exception_info.exception_type == "UnbuildableError"
-    assert "Dockerfile:2: exit code 9 of RUN exit 9" in result.exception_info.exception_message
-
-
-async def test_what_the_agent_plants_in_the_logs_never_reaches_a_host_file(
-    tmp_path: Path,
-) -> None:
+async def test_what_the_agent_plants_in_the_logs_never_reaches_a_host_file(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     solve = (
@@ -100,7 +87,13 @@ async def test_what_the_agent_plants_in_the_logs_never_reaches_a_host_file(
 
 @pytest.mark.parametrize(
     ("stated", "network"),
-    [("", False), ('network_mode = "public"', True), ('network_mode = "no-network"', False)],
+    [
+        ("", False),
+        ('network_mode = "public"', True),
+        ("allow_internet = true", True),
+        ("allow_internet = false", False),
+        ('network_mode = "no-network"', False),
+    ],
 )
 async def test_network_only_when_the_task_says_so(
     tmp_path: Path, stated: str, network: bool

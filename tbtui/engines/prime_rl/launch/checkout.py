@@ -65,8 +65,13 @@ def find_checkout(config: RunConfig) -> Checkout:
     """Find the checkout that `prime_rl_dir` or `PRIME_RL_DIR` names.
 
     Raises:
-        ConfigError: neither is given, it is no checkout, or nothing is installed in it.
+        ConfigError: neither is given, it is no checkout, or nothing is installed in it; or this is
+            not Linux.
     """
+    if sys.platform != "linux":
+        raise ConfigError(
+            f"engine=prime-rl needs Linux, this is {sys.platform}: leave it out, or run it there"
+        )
     given = config.prime_rl_dir or os.environ.get(CHECKOUT_VARIABLE)
     if not given:
         raise ConfigError(

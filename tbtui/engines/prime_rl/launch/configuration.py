@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tbtui.config import ConfigError, RunConfig, default_of, settings, to_json
+from tbtui.config import ConfigError, RunConfig, default_of, to_json
 from tbtui.config.toml import read_toml
 from tbtui.config.values import Problem, require_no_errors
 from tbtui.engines.prime_rl.config_checks import prime_rl_problems
 from tbtui.engines.prime_rl.migrate import Document, migrate
+from tbtui.engines.prime_rl.settings_table import SETTINGS
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN, prime_rl_config
+from tbtui.invocation import to_type
 
 _BESIDE_A_FILE = frozenset({"logs_dir", "run_name", "on_alarm", "prices"})
 """Settings that are ours, too, where Prime-RL's are in a file of its own."""
@@ -84,8 +86,8 @@ def placed(toml: Mapping[str, Any], place: Path, resume: Mapping[str, Any] | Non
         step = document.get("resume.step") or "N"
         raise ConfigError(
             "resume: a new run has no checkpoints of its own; give resume.dir ="
-            f' ".../checkpoints/step_{step}", or `tbtui run --resume RUN` to go on with one of'
-            " tbtui's"
+            f' ".../checkpoints/step_{step}", or `{to_type("run", "--resume", "RUN")}` to go on'
+            " with one of tbtui's"
         )
     return document
 
@@ -99,13 +101,13 @@ def _put(document: Document, key: str, value: str, reason: str) -> None:
 
 def _beside_a_file(config: RunConfig) -> Iterator[Problem]:
     values = to_json(config)
-    for name, setting in settings().items():
+    for name, mapping in SETTINGS.items():
         # A run's own config.toml spells out every default, so that being given says nothing.
-        if setting.prime_rl.ours or name in _BESIDE_A_FILE:
+        if mapping.ours or name in _BESIDE_A_FILE:
             continue
         if getattr(config, name) == default_of(name, values):
             continue
-        keys = [key.replace("[]", "") for key in setting.prime_rl.keys]
+        keys = [key.replace("[]", "") for key in mapping.keys]
         where = f"set {keys[0]} there" if keys else "leave it out"
         yield Problem(
             "error", f"{name}={values[name]}: {config.prime_rl_config} is taken as it is; {where}"

@@ -10,13 +10,16 @@ group is not enough: as the subreaper of them all, this process inherits every o
 
 from __future__ import annotations
 
+import sys
+
+assert sys.platform == "linux"
+
 import contextlib
 import ctypes
 import os
 import select
 import signal
 import subprocess
-import sys
 import time
 
 import psutil

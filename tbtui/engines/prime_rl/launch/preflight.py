@@ -21,11 +21,13 @@ from typing import Any, Literal
 
 import psutil
 
-from tbtui.config import ConfigError
+from tbtui.config import ConfigError, RunConfig
 from tbtui.config.toml import toml_text
+from tbtui.config.values import as_typed
 from tbtui.engines.gpus import local_gpus
 from tbtui.engines.prime_rl.launch.checkout import Checkout, commit_warnings, validate
 from tbtui.engines.prime_rl.launch.configuration import Facts
+from tbtui.invocation import to_type
 from tbtui.policies.work import in_daemon_thread
 
 Level = Literal["ok", "warning", "error"]
@@ -39,7 +41,7 @@ _BUSY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PreflightFinding:
     """What a check found; `warning` also where something could not be asked."""
 
     level: Level
@@ -47,34 +49,38 @@ class Finding:
     """One line: what it is about, what was found and what to do."""
 
 
-def require(findings: Sequence[Finding]) -> None:
-    """Raises `ConfigError` with the first error, and how many more there are."""
+def require(findings: Sequence[PreflightFinding], config: RunConfig) -> None:
+    """Raises `ConfigError` with the first error of a run with these settings, and how many more
+    there are."""
     errors = [finding.text for finding in findings if finding.level == "error"]
     if errors:
         more = len(errors) - 1
-        rest = f" (and {more} more: `tbtui prime-rl check` lists them)" if more else ""
+        check = to_type("prime-rl", "check", *as_typed(config))
+        rest = f" (and {more} more: `{check}` lists them)" if more else ""
         raise ConfigError(errors[0] + rest)
 
 
-def quick_checks(checkout: Checkout, facts: Facts, place: Path) -> list[Finding]:
+def quick_checks(
+    checkout: Checkout, facts: Facts, place: Path, config: RunConfig
+) -> list[PreflightFinding]:
     """Check what takes no waiting.
 
     Args:
         place: where the run's directory is or will be.
     """
     return [
-        Finding("ok", f"Prime-RL: {checkout}"),
-        *(Finding("warning", text) for text in commit_warnings(checkout)),
+        PreflightFinding("ok", f"Prime-RL: {checkout}"),
+        *(PreflightFinding("warning", text) for text in commit_warnings(checkout)),
         *_slurm(facts),
-        *_ports(facts),
+        *_ports(facts, config),
         _disk(place),
     ]
 
 
-def gpus(facts: Facts) -> list[Finding]:
+def gpus(facts: Facts) -> list[PreflightFinding]:
     """Whether there are as many GPUs as the file wants. Waits for the driver: not for a loop."""
     if facts.slurm:
-        return [Finding("ok", "GPUs: SLURM allocates them")]
+        return [PreflightFinding("ok", "GPUs: SLURM allocates them")]
     wanted = f"{facts.gpus} wanted ({facts.train_gpus} to train, {facts.infer_gpus} to sample)"
     remedy = "give num_train_gpus and num_infer_gpus, or [deployment] of the file"
     found = local_gpus()
@@ -84,51 +90,53 @@ def gpus(facts: Facts) -> list[Finding]:
         count = len([part for part in visible.split(",") if part.strip()])
         where = f"in {_VISIBLE}={visible}"
     elif not found.gpus:
-        return [Finding("error", f"GPUs: {facts.gpus} wanted, none found: {found.problem}")]
+        return [
+            PreflightFinding("error", f"GPUs: {facts.gpus} wanted, none found: {found.problem}")
+        ]
     else:
         count, where = len(found.gpus), "here"
     if count < facts.gpus:
-        return [Finding("error", f"GPUs: {wanted}, {count} {where}; {remedy}")]
-    findings = [Finding("ok", f"GPUs: {wanted}, {count} {where}")]
+        return [PreflightFinding("error", f"GPUs: {wanted}, {count} {where}; {remedy}")]
+    findings = [PreflightFinding("ok", f"GPUs: {wanted}, {count} {where}")]
     if not found.gpus:
-        findings.append(Finding("warning", f"GPUs: not looked at: {found.problem}"))
+        findings.append(PreflightFinding("warning", f"GPUs: not looked at: {found.problem}"))
     for gpu in found.gpus:
         used, total = gpu.memory_used_mib, gpu.memory_total_mib
         if used is not None and total and used > _BUSY * total and visible is None:
             text = f"GPU {gpu.index}: {used} of {total} MiB are in use; Prime-RL may run out"
-            findings.append(Finding("warning", text))
+            findings.append(PreflightFinding("warning", text))
     return findings
 
 
-def _slurm(facts: Facts) -> Iterator[Finding]:
+def _slurm(facts: Facts) -> Iterator[PreflightFinding]:
     if not facts.slurm:
         return
     if shutil.which("sbatch") is None:
-        yield Finding(
+        yield PreflightFinding(
             "error", "slurm: sbatch is not found; start this on a login node, or leave [slurm] out"
         )
     else:
-        yield Finding(
+        yield PreflightFinding(
             "warning",
             "slurm: Prime-RL submits a job; tbtui only watches it, through files that the nodes"
             " share",
         )
 
 
-def _ports(facts: Facts) -> Iterator[Finding]:
+def _ports(facts: Facts, config: RunConfig) -> Iterator[PreflightFinding]:
     server = dict(facts.ports).get("inference.server.port")
     if facts.client_port is not None and facts.client_port != server:
-        yield Finding(
+        yield PreflightFinding(
             "error",
             f"inference.server.port={server}: the orchestrator asks port {facts.client_port}; set"
             f' orchestrator.model.client.base_url = "http://localhost:{server}/v1"',
         )
     for key, port in facts.ports:
         if not _is_free(port):
-            yield Finding(
+            yield PreflightFinding(
                 "error",
                 f"port {port}: taken{_taken_by(port)}; end that, or set {key} in a file"
-                " (`tbtui run --print-config` prints one)",
+                f" (`{to_type('run', *as_typed(config), '--print-config')}` prints one)",
             )
 
 
@@ -155,16 +163,16 @@ def _taken_by(port: int) -> str:
         return ""  # another user's
 
 
-def _disk(place: Path) -> Finding:
+def _disk(place: Path) -> PreflightFinding:
     there = next(path for path in (place, *place.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free // _GB
     if free < _ENOUGH_FREE_GB:
-        return Finding(
+        return PreflightFinding(
             "warning",
             f"disk: {free} GB free at {there}, and checkpoints of Prime-RL hold the trainer's whole"
             " state; free some, or give another logs_dir or a smaller keep_checkpoints",
         )
-    return Finding("ok", f"disk: {free} GB free at {there}")
+    return PreflightFinding("ok", f"disk: {free} GB free at {there}")
 
 
 LIMIT_SEC = 180.0
@@ -184,7 +192,9 @@ json.dump({"tbtui": installed("tbtui"), "verifiers": installed("verifiers")}, sy
 """
 
 
-async def slow_checks(checkout: Checkout, facts: Facts, toml: Mapping[str, Any]) -> list[Finding]:
+async def slow_checks(
+    checkout: Checkout, facts: Facts, toml: Mapping[str, Any]
+) -> list[PreflightFinding]:
     """Ask Prime-RL's own environment: its plugin, its classes, its dry run. Takes seconds.
 
     Args:
@@ -214,27 +224,33 @@ class _Answer:
         return lines[-1].strip() if lines else "no message"
 
 
-async def _plugin(checkout: Checkout, facts: Facts) -> list[Finding]:
+async def _plugin(checkout: Checkout, facts: Facts) -> list[PreflightFinding]:
     if not facts.uses_plugin:
         text = (
             "plugin: no source uses tbtui-harbor: trials are shown only when they are over, can't"
             " be steered and have no terminals"
         )
-        return [Finding("warning", text)]
+        return [PreflightFinding("warning", text)]
     answer = await _output_of(checkout, [str(checkout.python), "-c", _IMPORT_PLUGIN])
     install = _install(checkout)
     if answer.status is None:
         return [
-            Finding("warning", f"plugin: not checked: importing it takes over {LIMIT_SEC:.0f} s")
+            PreflightFinding(
+                "warning", f"plugin: not checked: importing it takes over {LIMIT_SEC:.0f} s"
+            )
         ]
     if answer.status != 0:
-        return [Finding("error", f"plugin: {checkout.python}: {answer.last}; run `{install}`")]
+        return [
+            PreflightFinding("error", f"plugin: {checkout.python}: {answer.last}; run `{install}`")
+        ]
     found = json.loads(answer.output)
     own = version("tbtui")
-    findings = [Finding("ok", f"plugin: tbtui {found['tbtui']}, verifiers {found['verifiers']}")]
+    findings = [
+        PreflightFinding("ok", f"plugin: tbtui {found['tbtui']}, verifiers {found['verifiers']}")
+    ]
     if found["tbtui"] != own:
         text = f"plugin: tbtui {found['tbtui']} is installed there, this is {own}; run `{install}`"
-        findings.append(Finding("warning", text))
+        findings.append(PreflightFinding("warning", text))
     return findings
 
 
@@ -247,13 +263,13 @@ def _install(checkout: Checkout) -> str:
     return f"uv pip install --python {checkout.python} '{what}'"
 
 
-def _validated(checkout: Checkout, facts: Facts, toml: Mapping[str, Any]) -> list[Finding]:
+def _validated(checkout: Checkout, facts: Facts, toml: Mapping[str, Any]) -> list[PreflightFinding]:
     verdict = validate(toml, checkout.directory)
     if verdict.by is None:
-        return [Finding("warning", f"configuration: not validated: {verdict.unchecked}")]
+        return [PreflightFinding("warning", f"configuration: not validated: {verdict.unchecked}")]
     if not verdict.errors:
-        return [Finding("ok", f"configuration: valid, by {verdict.by}")]
-    return [Finding("error", _refusal(error, toml)) for error in verdict.errors]
+        return [PreflightFinding("ok", f"configuration: valid, by {verdict.by}")]
+    return [PreflightFinding("error", _refusal(error, toml)) for error in verdict.errors]
 
 
 def _refusal(error: str, toml: Mapping[str, Any]) -> str:
@@ -267,7 +283,7 @@ def _refusal(error: str, toml: Mapping[str, Any]) -> str:
     return f"configuration: Prime-RL refuses it: {error}"
 
 
-async def _dry_run(checkout: Checkout, toml: Mapping[str, Any]) -> list[Finding]:
+async def _dry_run(checkout: Checkout, toml: Mapping[str, Any]) -> list[PreflightFinding]:
     """Run Prime-RL's dry run in a scratch directory.
 
     With `[resume]`, even a dry run deletes what is newer than the checkpoint.
@@ -277,10 +293,14 @@ async def _dry_run(checkout: Checkout, toml: Mapping[str, Any]) -> list[Finding]
         file.write_text(toml_text({**toml, "output_dir": scratch}))
         answer = await _output_of(checkout, [str(checkout.rl), "@", str(file), "--dry-run"])
     if answer.status is None:
-        return [Finding("warning", f"dry run: not over after {LIMIT_SEC:.0f} s; skipped")]
+        return [PreflightFinding("warning", f"dry run: not over after {LIMIT_SEC:.0f} s; skipped")]
     if answer.status != 0:
-        return [Finding("error", f"dry run: Prime-RL's launcher refuses the file: {answer.last}")]
-    return [Finding("ok", "dry run: passed")]
+        return [
+            PreflightFinding(
+                "error", f"dry run: Prime-RL's launcher refuses the file: {answer.last}"
+            )
+        ]
+    return [PreflightFinding("ok", "dry run: passed")]
 
 
 async def _output_of(checkout: Checkout, program: Sequence[str]) -> _Answer:

@@ -18,7 +18,12 @@ from tbtui.engines.prime_rl.launch.configuration import (
     placed,
     run_directory,
 )
-from tbtui.engines.prime_rl.launch.preflight import Finding, quick_checks, require, slow_checks
+from tbtui.engines.prime_rl.launch.preflight import (
+    PreflightFinding,
+    quick_checks,
+    require,
+    slow_checks,
+)
 from tbtui.engines.prime_rl.watch.source import SourceDirectory, steps_in
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
@@ -47,7 +52,7 @@ class PreparedLaunch:
     """The tasks by use; None: a file of Prime-RL's names them."""
     environment: EnvironmentChoice | None
     """In which trials run; None: a file of Prime-RL's says it, or it is elsewhere."""
-    findings: tuple[Finding, ...]
+    findings: tuple[PreflightFinding, ...]
     resumed: bool = False
     """It goes on from what the directory holds."""
 
@@ -68,14 +73,14 @@ def prepare_launch(request: RunRequest) -> PreparedLaunch:
     try:
         resumed = isinstance(request, ResumeRequest)
         prepared = _examined(request.config, request.directory, resumed=resumed)
-        require(prepared.findings)
+        require(prepared.findings, request.config)
     except UserError:
         request.discard()
         raise
     return prepared
 
 
-async def check_launch(config: RunConfig) -> list[Finding]:
+async def check_launch(config: RunConfig) -> list[PreflightFinding]:
     """Everything a launch would be refused or warned for. Writes nothing; raises what
     `prepare_launch` does."""
     directory = RunDirectory(config.logs_dir.absolute() / (config.run_name or "NAME"))
@@ -97,9 +102,9 @@ def _examined(config: RunConfig, directory: RunDirectory, *, resumed: bool) -> P
     if config.prime_rl_config is not None:  # else there is nothing that it has changed
         changes += tuple(map(str, document.changes))
     findings = [
-        *(Finding("ok", text) for text in changes),
-        *(Finding("warning", text) for text in configuration.warnings),
-        *quick_checks(checkout, facts, directory.path),
+        *(PreflightFinding("ok", text) for text in changes),
+        *(PreflightFinding("warning", text) for text in configuration.warnings),
+        *quick_checks(checkout, facts, directory.path, config),
     ]
     return PreparedLaunch(
         config,

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbtui.engines.prime_rl.launch import guard
-from tbtui.engines.prime_rl.watch.part_logs import LastLines, read_line
+from tbtui.engines.prime_rl.watch.part_logs import read_line
+
+_GUARD = Path(__file__).with_name("guard.py")
 
 
 class GuardedProcess:
@@ -35,7 +36,7 @@ class GuardedProcess:
                 sys.executable,
                 # Import nothing from the directory that it runs in.
                 "-P",
-                str(Path(guard.__file__)),
+                str(_GUARD),
                 *program,
                 stdin=PIPE,
                 stdout=output,
@@ -73,9 +74,9 @@ class GuardedProcess:
 _MOST_BYTES = 1 << 18
 _SIGNALS = 128
 """An exit status over this is a signal's number added to it."""
-_FAILED = re.compile(r"(?:Error: )?(?P<part>\S.*?) failed with exit code (?P<code>-?\d+)")
-_ENVIRONMENT_SERVER = re.compile(r"(?P<split>train|eval) env server (?P<name>\S+)")
 _SUBMITTED = re.compile(r"Submitted batch job (\d+)")
+_LOGS, _LINES = 6, 8
+"""Logs whose last lines are shown, those that were written last, and how many of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,40 +88,31 @@ class Failure:
 
 
 def failure_of(log: Path, attempt: Path | None, status: int) -> Failure:
-    """Why a launcher ended with `status`, from the logs it left.
+    """How a launcher ended with `status`, and the ends of the logs it left.
 
     Args:
         log: what it printed.
         attempt: the directory of its parts' logs, if there is one.
     """
-    printed = _last_lines(log)
-    who = "Prime-RL's launcher"
-    last, name = printed, log.name
-    for line in reversed(_tail(log)):
-        if (match := _FAILED.search(_text(line))) is None:
-            continue
-        part = match["part"].removeprefix("Error: ").lower()
-        path = None if attempt is None else _log_of(part, attempt)
-        if path is not None and path.is_file():
-            who, last, name = f"the {part}", _last_lines(path), path.name
-        break
     how = f"ended with status {status}" if status < _SIGNALS else f"fell to {_signal(status)}"
+    logs = [] if attempt is None else sorted(attempt.rglob("*.log"), key=_written)[-_LOGS:]
+    lines = [
+        f"{path.name}: {line}" for path in (*logs, log) for line in _last_lines(path)[-_LINES:]
+    ]
     return Failure(
-        f"{who} {how}: {last.cause()}",
-        tuple(f"{name}: {line}" for line in last.relevant()),
+        f"Prime-RL's launcher {how}: {last_line(log) or 'its log is empty'}", tuple(lines)
     )
 
 
 def submitted_job(log: Path) -> str | None:
     """The number of the SLURM job that the launcher submitted."""
-    found = [match[1] for line in _tail(log) if (match := _SUBMITTED.search(_text(line)))]
+    found = [match[1] for line in _last_lines(log) if (match := _SUBMITTED.search(line))]
     return found[-1] if found else None
 
 
 def last_line(log: Path) -> str:
     """The launcher's last line; empty: none yet."""
-    texts = [text for line in _tail(log) if (text := _text(line).strip())]
-    return texts[-1] if texts else ""
+    return next((line.strip() for line in reversed(_last_lines(log))), "")
 
 
 def _signal(status: int) -> str:
@@ -130,25 +122,12 @@ def _signal(status: int) -> str:
         return f"signal {status - _SIGNALS}"
 
 
-def _log_of(part: str, attempt: Path) -> Path | None:
-    match = _ENVIRONMENT_SERVER.fullmatch(part)
-    if match is None:
-        return attempt / f"{part}.log"
-    # Prime-RL writes the name in lower case.
-    logs = (attempt / "envs" / match["split"]).glob("*.log")
-    return next((path for path in logs if path.stem.lower() == match["name"]), None)
+def _written(path: Path) -> float:
+    return path.stat().st_mtime
 
 
-def _last_lines(path: Path) -> LastLines:
-    lines = LastLines()
-    for raw in _tail(path):
-        for line in read_line(raw):
-            lines.add(line)
-    return lines
-
-
-def _text(raw: bytes) -> str:
-    return " ".join(line.text for line in read_line(raw))
+def _last_lines(path: Path) -> list[str]:
+    return [text for line in _tail(path) if (text := read_line(line)).strip()]
 
 
 def _tail(path: Path) -> list[bytes]:

@@ -19,7 +19,7 @@ from tbtui.engines.awaiting import in_background
 from tbtui.engines.events_of import task_records
 from tbtui.engines.gpus import GPUS_LOST, GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
-from tbtui.engines.prime_rl.launch.preflight import Finding, require, slow_checks
+from tbtui.engines.prime_rl.launch.preflight import PreflightFinding, require, slow_checks
 from tbtui.engines.prime_rl.launch.prepare import FILE, PreparedLaunch
 from tbtui.engines.prime_rl.launch.process import (
     GuardedProcess,
@@ -27,16 +27,18 @@ from tbtui.engines.prime_rl.launch.process import (
     last_line,
     submitted_job,
 )
-from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
+from tbtui.engines.prime_rl.watch.recorder import Savepoint, TraceRecorder
 from tbtui.engines.prime_rl.watch.run import SAVEPOINT, PreparedWatch, WatchOptions, follow
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
 from tbtui.engines.prime_rl.watch.source import SourceDirectory, run_started
 from tbtui.engines.resume import keep_settings
 from tbtui.errors import UserError
+from tbtui.invocation import to_type
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import Noted, RunFinished, RunPhase, RunPhaseChanged, RunStarted
 from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectoryError
 
 log = logging.getLogger(__name__)
 
@@ -70,15 +72,17 @@ class PrimeRlRun:
         """
         prepared = self._prepared
         try:
-            with Recorder(prepared.directory, continues=prepared.resumed) as recorder:
+            with TraceRecorder(prepared.directory, continues=prepared.resumed) as recorder:
                 async with alerting_of(prepared.config, prepared.directory, recorder.record):
                     end = await self._journalled(recorder)
                     recorder.flush()
                 return end
+        except RunDirectoryError as error:  # another process was faster
+            return RunEnd("refused" if prepared.resumed else "failed", str(error))
         except (JournalError, OSError) as error:
             return RunEnd("failed", str(error))
 
-    async def _journalled(self, recorder: Recorder) -> RunEnd:
+    async def _journalled(self, recorder: TraceRecorder) -> RunEnd:
         try:
             end, journalled = await self._launched(recorder)
         except asyncio.CancelledError as error:
@@ -100,7 +104,7 @@ class PrimeRlRun:
             recorder.record(RunFinished(status=status, reason=end.reason))
         return end
 
-    async def _launched(self, recorder: Recorder) -> tuple[RunEnd, bool]:
+    async def _launched(self, recorder: TraceRecorder) -> tuple[RunEnd, bool]:
         """Launch and follow it. Returns the end, and whether the journal has it already."""
         prepared = self._prepared
         self._begin(recorder)
@@ -115,7 +119,7 @@ class PrimeRlRun:
         finally:
             await process.stop()
 
-    def _begin(self, recorder: Recorder) -> None:
+    def _begin(self, recorder: TraceRecorder) -> None:
         prepared = self._prepared
         self._logs.mkdir(exist_ok=True)
         self._phase(recorder, "the checks of what Prime-RL needs")
@@ -123,11 +127,11 @@ class PrimeRlRun:
             recorder.record(started_event(prepared))
         _note(recorder, prepared.findings)
 
-    async def _check(self, recorder: Recorder) -> None:
+    async def _check(self, recorder: TraceRecorder) -> None:
         """Ask Prime-RL's own environment; raises `ConfigError` where it says that it can't run."""
         prepared = self._prepared
         findings = await slow_checks(prepared.checkout, prepared.facts, prepared.toml)
-        require(findings)
+        require(findings, prepared.config)
         _note(recorder, findings)
         if prepared.resumed:
             keep_settings(prepared.directory, prepared.config)
@@ -150,7 +154,7 @@ class PrimeRlRun:
         )
 
     async def _until_over(
-        self, recorder: Recorder, process: GuardedProcess, before: Path | None
+        self, recorder: TraceRecorder, process: GuardedProcess, before: Path | None
     ) -> tuple[RunEnd, bool]:
         if not await self._until_attempt(recorder, process, before):
             return self._ended(recorder, process.status or 0, None), False
@@ -178,7 +182,7 @@ class PrimeRlRun:
         return self._ended(recorder, launcher.result(), self._source.attempt()), False
 
     async def _until_attempt(
-        self, recorder: Recorder, process: GuardedProcess, before: Path | None
+        self, recorder: TraceRecorder, process: GuardedProcess, before: Path | None
     ) -> bool:
         """Wait for the logs of this launch; False: it ended without any."""
         if self._prepared.facts.slurm:
@@ -214,7 +218,7 @@ class PrimeRlRun:
             continues=True,
         )
 
-    def _ended(self, recorder: Recorder, status: int, attempt: Path | None) -> RunEnd:
+    def _ended(self, recorder: TraceRecorder, status: int, attempt: Path | None) -> RunEnd:
         """The end of a launcher whose parts' logs, if any, have no end."""
         if status == 0:
             return RunEnd("finished", "Prime-RL's launcher has ended")
@@ -229,15 +233,16 @@ class PrimeRlRun:
         end_it = f"`scancel {self._submitted}` ends it" if self._submitted else "scancel ends it"
         return RunEnd(
             "interrupted",
-            f"the job goes on: {end_it}; `tbtui prime-rl watch {self._source.path} --into {place}`"
+            f"the job goes on: {end_it};"
+            f" `{to_type('prime-rl', 'watch', self._source.path, '--into', place)}`"
             " watches it again",
         )
 
-    def _phase(self, recorder: Recorder, detail: str) -> None:
+    def _phase(self, recorder: TraceRecorder, detail: str) -> None:
         recorder.record(RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail=detail))
 
 
-def _note(recorder: Recorder, findings: Iterable[Finding]) -> None:
+def _note(recorder: TraceRecorder, findings: Iterable[PreflightFinding]) -> None:
     for finding in findings:
         level: Literal["info", "warning", "error"]
         level = "info" if finding.level == "ok" else finding.level

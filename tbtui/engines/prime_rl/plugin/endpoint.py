@@ -10,12 +10,17 @@ from typing import Any
 import aiohttp
 
 from tbtui.endpoint.openai_chat import answered_message, request_object
+from tbtui.policies.base import PolicyError, PolicyWithheldError
+from tbtui.policies.vllm.connection import only_choice
 from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted
+from tbtui.terminal import both_ends
 
 CONNECT_SEC = 30.0
 RETRY_WAITS_SEC = (0.5, 2.0)
 """Before each further attempt at a request that failed in passing."""
 _TRANSIENT = frozenset({408, 409, 429})
+_NOT_THE_PROMPT = frozenset({401, 402, 404, 405})
+"""What any other prompt would get, too: a key, an account or an address is wrong."""
 _RETRY_COUNT = "x-stainless-retry-count"
 """Verifiers answers a repeated request that it had already taken with the same turn."""
 _REASON_CHARS = 300
@@ -30,7 +35,7 @@ _OVERFLOWS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RequestsRefused:
     """The endpoint takes no more of this trial's requests; that is no failure."""
 
     request: int
@@ -50,7 +55,7 @@ class ChatEndpoint:
     stopped_prefix: str = "rollout stopped"
     """How the endpoint's message begins when it ended the trial by a limit of its own."""
 
-    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | Refused:
+    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | RequestsRefused:
         """Ask for the completion, without a time limit. Never raises for what the endpoint does.
 
         How many tokens a prompt has is not asked: no such endpoint says it.
@@ -58,7 +63,9 @@ class ChatEndpoint:
         Failures that may pass are tried again a few times; a refused request never is.
         """
         if wanted.count_only:
-            return CompletionFailed(wanted.request, "unsupported", "the trainer counts no tokens")
+            return CompletionFailed(
+                wanted.request, wanted.trial, "unsupported", "the trainer counts no tokens"
+            )
         answer = await self._ask(wanted, attempt=0)
         for attempt, wait in enumerate(RETRY_WAITS_SEC, 1):
             if not isinstance(answer, _Passing):
@@ -66,12 +73,12 @@ class ChatEndpoint:
             await asyncio.sleep(wait)
             answer = await self._ask(wanted, attempt)
         if isinstance(answer, _Passing):
-            return CompletionFailed(wanted.request, "provider_error", answer.reason)
+            return CompletionFailed(wanted.request, wanted.trial, "provider_error", answer.reason)
         return answer
 
     async def _ask(
         self, wanted: SampleWanted, attempt: int
-    ) -> Completion | CompletionFailed | Refused | _Passing:
+    ) -> Completion | CompletionFailed | RequestsRefused | _Passing:
         headers = {"Authorization": f"Bearer {self.secret}", _RETRY_COUNT: str(attempt)}
         body = {
             "model": self.model,
@@ -89,26 +96,30 @@ class ChatEndpoint:
                 headers=headers,
                 # The trial's budget limits how long a completion may take.
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SEC),
+                # The secret is for this server alone.
+                allow_redirects=False,
             ) as response:
                 status, text = response.status, await response.text(errors="replace")
         except aiohttp.ClientError as error:
             return _Passing(f"{type(error).__name__}: {error}")
         if status < 400:
-            return _completion(wanted.request, text)
-        return self._failure(wanted.request, status, text)
+            return _completion(wanted, text)
+        return self._failure(wanted, status, text)
 
     def _failure(
-        self, request: int, status: int, text: str
-    ) -> CompletionFailed | Refused | _Passing:
+        self, wanted: SampleWanted, status: int, text: str
+    ) -> CompletionFailed | RequestsRefused | _Passing:
         message = _error_message(text)
-        reason = f"HTTP {status}: {message}"[:_REASON_CHARS]
+        reason = both_ends(f"HTTP {status}: {message}", _REASON_CHARS)
         if message.startswith(self.stopped_prefix):
-            return Refused(request, message[:_REASON_CHARS])
+            return RequestsRefused(wanted.request, both_ends(message, _REASON_CHARS))
         if status in _TRANSIENT or status >= 500:
             return _Passing(reason)
         if any(sign in message.lower() for sign in _OVERFLOWS):
-            return CompletionFailed(request, "context_overflow", reason)
-        return CompletionFailed(request, "provider_error", reason)
+            return CompletionFailed(wanted.request, wanted.trial, "context_overflow", reason)
+        if status in _NOT_THE_PROMPT:
+            return CompletionFailed(wanted.request, wanted.trial, "provider_error", reason)
+        return CompletionFailed(wanted.request, wanted.trial, "refused", reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +129,15 @@ class _Passing:
     reason: str
 
 
-def _completion(request: int, text: str) -> Completion | CompletionFailed:
+def _completion(wanted: SampleWanted, text: str) -> Completion | CompletionFailed:
     try:
         body = json.loads(text)
-        choice = body["choices"][0]
+        choice = only_choice(body, "sampling")
         message = answered_message(choice["message"])
         usage = body.get("usage") or {}
         return Completion(
-            request,
+            wanted.request,
+            wanted.trial,
             text=message.content,
             truncated=choice.get("finish_reason") == "length",
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
@@ -133,15 +145,23 @@ def _completion(request: int, text: str) -> Completion | CompletionFailed:
             thinking=message.thinking,
             tool_calls=message.tool_calls,
         )
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
+    except PolicyWithheldError as error:
+        reason = both_ends(str(error), _REASON_CHARS)
+        return CompletionFailed(wanted.request, wanted.trial, "refused", reason)
+    except PolicyError as error:
+        reason = both_ends(str(error), _REASON_CHARS)
+        return CompletionFailed(wanted.request, wanted.trial, "provider_error", reason)
+    except (LookupError, TypeError, AttributeError, RecursionError, ValueError) as error:
         reason = f"no chat completion: {type(error).__name__}: {error}: {text}"
-        return CompletionFailed(request, "provider_error", reason[:_REASON_CHARS])
+        return CompletionFailed(
+            wanted.request, wanted.trial, "provider_error", both_ends(reason, _REASON_CHARS)
+        )
 
 
 def _error_message(text: str) -> str:
     try:
         body: Any = json.loads(text)
-    except json.JSONDecodeError:
+    except (RecursionError, ValueError):
         return text or "no reason given"
     error = body.get("error", body) if isinstance(body, dict) else body
     message = error.get("message", error) if isinstance(error, dict) else error

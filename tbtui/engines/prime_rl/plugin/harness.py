@@ -23,7 +23,7 @@ from tbtui.engines.prime_rl.plugin.host import HostedTrial, HostSettings, TrialH
 from tbtui.engines.prime_rl.plugin.taskset import INFO, HarborTaskData
 from tbtui.journal.events import Purpose
 from tbtui.rollout.environments.choose import choose_environment
-from tbtui.rollout.messages import EnvironmentSpec, TrialSpec
+from tbtui.rollout.messages import EnvironmentSpec, RewardChoice, TrialSpec
 
 DIRECTORY_VARIABLE = "TBTUI_TRIALS_DIR"
 DEFAULT_DIRECTORY = "tbtui-trials"
@@ -44,6 +44,8 @@ class HarborHarnessConfig(vf.HarnessConfig):
     """Passed through to the environment."""
     force_build: bool = False
     """Build a task's Dockerfile although the task names an image."""
+    task_credentials: list[str] = Field(default_factory=list)
+    """Credentials of this machine that tasks may take, by name."""
     max_turns: int = Field(default=30, ge=1)
     """Model calls of the agent, summaries not counted."""
     trial_timeout_sec: float | None = Field(default=None, gt=0)
@@ -59,9 +61,12 @@ class HarborHarnessConfig(vf.HarnessConfig):
     enable_summarize: bool = False
     proactive_summarization_threshold: int = Field(default=8_000, ge=0)
     """The agent summarises its history with fewer free tokens than this; 0: only when it must."""
-    parser_name: Literal["json", "xml"] = "json"
     keep: Literal["all", "failed", "none"] = "all"
     """Which trials keep their recordings and Harbor's logs on disk."""
+    reward_key: str | None = None
+    """Which of a verifier's rewards counts; none: the only one, or the one called reward."""
+    reward_weights: dict[str, float] = Field(default_factory=dict)
+    """The reward is the sum of these, each times its weight."""
     trials_dir: Path | None = None
     """Trials, their events and the control file; none: $TBTUI_TRIALS_DIR, else `tbtui-trials`."""
 
@@ -132,8 +137,9 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
             max_tokens=config.max_tokens,
             enable_summarize=config.enable_summarize,
             proactive_summarization_threshold=config.proactive_summarization_threshold,
-            parser_name=config.parser_name,
             keep=config.keep,
+            rewards=RewardChoice(config.reward_key, config.reward_weights),
+            credentials=tuple(config.task_credentials),
         )
         purpose: Purpose = "eval" if data.split == "heldout" else "train"
         model = ChatEndpoint(resources.client, endpoint, secret, ctx.model, config.max_tokens)

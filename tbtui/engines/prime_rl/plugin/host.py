@@ -17,7 +17,7 @@ from typing import Any, Protocol, override
 
 from tbtui.engines.awaiting import running
 from tbtui.engines.events_of import issued
-from tbtui.engines.prime_rl.plugin.endpoint import Refused
+from tbtui.engines.prime_rl.plugin.endpoint import RequestsRefused
 from tbtui.engines.prime_rl.plugin.files import ControlFile, TrialLogs, turn_sampled
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
@@ -26,6 +26,7 @@ from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     Outcome,
     Purpose,
+    SideCall,
     TrialQueued,
     TurnAbandoned,
     TurnStarted,
@@ -51,7 +52,9 @@ _SERVER_ENDED = Decision(Outcome.CANCELLED, None, None, "verifiers ended the rol
 class Endpoint(Protocol):
     """The model that verifiers serves to one rollout."""
 
-    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | Refused: ...
+    async def answer(
+        self, wanted: SampleWanted
+    ) -> Completion | CompletionFailed | RequestsRefused: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +96,11 @@ class _EndpointModel:
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | None:
         if wanted.count_only:
             counted = await self.endpoint.answer(wanted)
-            return None if isinstance(counted, Refused) else counted
+            return None if isinstance(counted, RequestsRefused) else counted
         self.logs.append(TurnStarted(trial=wanted.trial, turn=wanted.turn, purpose=wanted.purpose))
         asked = time.monotonic()
         answer = await self.endpoint.answer(wanted)
-        if isinstance(answer, Refused):
+        if isinstance(answer, RequestsRefused):
             # The agent's run is over, and what it has done is judged.
             self.refused = answer.reason
             self.pool.control(wanted.trial, "expire", answer.reason)
@@ -108,6 +111,9 @@ class _EndpointModel:
 
     def abandoned(self, turn: int) -> None:
         self.logs.append(TurnAbandoned(trial=self.trial, turn=turn))
+
+    def side_call(self, turn: int) -> None:
+        self.logs.append(SideCall(trial=self.trial, turn=turn))
 
     def typed_in(self) -> None:
         """Verifiers and Prime-RL know nothing of people."""

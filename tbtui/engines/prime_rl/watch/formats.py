@@ -2,9 +2,8 @@
 how it ended, in tbtui's words.
 
 Read from verifiers a60a606 (`verifiers/v1/{episode,trace,graph}.py`) and prime-rl 559b447
-(`src/prime_rl/monitors/file.py`); the later layout from prime-rl 048a6e2
-(`src/prime_rl/monitors/file/`) and verifiers 021678b (`verifiers/v1/serve/delta.py`). Records
-leave out what is None; fields that are not named here are passed over.
+(`src/prime_rl/monitors/file.py`). Records leave out what is None; fields that are not named here
+are passed over.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ class Span(Record):
     end: float = 0.0
 
 
-class Split(Record):
+class TraceSplit(Record):
     duration: float = 0.0
 
 
 class AgentSpan(Span):
-    model: Split = msgspec.field(default_factory=Split)
+    model: TraceSplit = msgspec.field(default_factory=TraceSplit)
 
 
 class Timing(Record):
@@ -46,7 +45,7 @@ class Timing(Record):
     scoring: Span = msgspec.field(default_factory=Span)
 
 
-class Failure(Record):
+class TraceFailure(Record):
     type: str = ""
     message: str = ""
 
@@ -56,23 +55,23 @@ class Reward(Record):
     weight: float = 1.0
 
 
-class ToolCall(Record):
+class TraceToolCall(Record):
     name: str = ""
     arguments: str = ""
 
 
-class Message(Record):
+class TraceMessage(Record):
     role: str = ""
     content: str | list[dict[str, Any]] | None = None
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[TraceToolCall] | None = None
 
 
 class Node(Record):
     """A message and the tokens that it adds to its predecessors'."""
 
     parent: int | None = None
-    message: Message = msgspec.field(default_factory=Message)
+    message: TraceMessage = msgspec.field(default_factory=TraceMessage)
     sampled: bool = False
     timestamp: float = 0.0
     token_ids: list[int] = []
@@ -94,13 +93,13 @@ class Sampling(Record):
     temperature: float | None = None
 
 
-class Call(Record):
+class TraceCall(Record):
     node: int | None = None
     finish_reason: str | None = None
     sampling: Sampling | None = None
     usage: Usage | None = None
     time: Span = msgspec.field(default_factory=Span)
-    error: Failure | None = None
+    error: TraceFailure | None = None
 
 
 class Task(Record):
@@ -128,13 +127,13 @@ class Trace(Record):
     task: Task = msgspec.field(default_factory=Task)
     agent: Agent = msgspec.field(default_factory=Agent)
     nodes: list[Node] = []
-    calls: list[Call] = []
+    calls: list[TraceCall] = []
     rewards: dict[str, Reward | None] = {}
     info: dict[str, Any] = {}
     ok: bool = False
     stop_condition: str | None = None
     is_timeout: bool = False
-    errors: list[Failure] = []
+    errors: list[TraceFailure] = []
     timing: Timing = msgspec.field(default_factory=Timing)
 
     @property
@@ -164,7 +163,7 @@ class PolicySpan(Record):
     end: int = 0
 
 
-class Work(Record):
+class TraceWork(Record):
     type: str = "train"
     step: int = 0
     policy: PolicySpan | None = None
@@ -172,11 +171,11 @@ class Work(Record):
 
 class RunInfo(Record):
     type: str = "train"
-    work: Work | None = None
+    work: TraceWork | None = None
 
 
 class Episode(Record):
-    """One run of an environment: a line of `traces.jsonl` or of the trace stream."""
+    """One run of an environment: a line of `traces.jsonl`."""
 
     id: str
     env: Named = msgspec.field(default_factory=Named)
@@ -184,16 +183,16 @@ class Episode(Record):
     group: Named | None = None
     run: RunInfo | None = None
     ok: bool = False
-    errors: list[Failure] = []
+    errors: list[TraceFailure] = []
     traces: list[Trace] = []
 
     @property
-    def work(self) -> Work:
-        return (self.run.work if self.run is not None else None) or Work()
+    def work(self) -> TraceWork:
+        return (self.run.work if self.run is not None else None) or TraceWork()
 
 
 class Dispatch(Record):
-    """What a rollout in flight belongs to; on the first line of its file."""
+    """What a rollout belongs to."""
 
     kind: str = "train"
     env: str = ""
@@ -202,45 +201,6 @@ class Dispatch(Record):
     policy_version: int = 0
     step: int = 0
     started: float | None = None
-
-
-class Opening(Record):
-    """The header of a trace in flight."""
-
-    task: Task = msgspec.field(default_factory=Task)
-
-
-class Changes(Record):
-    """New values of fields of a trace in flight; the last delta's count."""
-
-    timing: Timing | None = None
-
-
-class Delta(Record):
-    """A line of a rollout in flight: what came since the line before."""
-
-    trace: str
-    open: Opening | None = None
-    dispatch: Dispatch | None = None
-    nodes: list[Node] = []
-    calls: list[Call] = []
-    errors: list[Failure] = []
-    set: Changes | None = None
-
-
-class Shipped(Record):
-    """What the orchestrator records about a trace when it hands it to the trainer."""
-
-    effective: bool = False
-    ship: dict[str, float] = {}
-    advantage: float | None = None
-
-
-class Annotation(Record):
-    """A line of `annotations/<producer>.index.jsonl`."""
-
-    trace_id: str
-    info: Shipped = msgspec.field(default_factory=Shipped)
 
 
 def read_records[T](kind: type[T], lines: list[bytes]) -> tuple[list[T], int]:
@@ -253,7 +213,7 @@ def read_records[T](kind: type[T], lines: list[bytes]) -> tuple[list[T], int]:
             continue
         try:
             records.append(decoder.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             bad += 1
     return records, bad
 
@@ -314,12 +274,12 @@ def end_of(trace: Trace) -> RolloutEnd:
     return RolloutEnd(Outcome.FAILED, f"reward {verdict:g}", verdict, verdict)
 
 
-def end_without_trace(errors: list[Failure]) -> RolloutEnd:
+def end_without_trace(errors: list[TraceFailure]) -> RolloutEnd:
     """The end of an episode that failed before any agent began."""
     return _failed(errors, None)
 
 
-def _failed(errors: list[Failure], verdict: float | None) -> RolloutEnd:
+def _failed(errors: list[TraceFailure], verdict: float | None) -> RolloutEnd:
     if not errors:
         return RolloutEnd(Outcome.AGENT_ERROR, "it ended without saying why", verdict, None)
     last = errors[-1]
@@ -357,11 +317,6 @@ class FinishedTrial:
 def trial_name(identity: str) -> str:
     """The trial's name: Prime-RL's id, made fit for a directory's name."""
     return _NOT_A_NAME.sub("_", identity).lstrip(".")[:_MAX_NAME] or "_"
-
-
-def runs_in_plugin(delta: Delta) -> bool:
-    """Whether the header of a rollout in flight is of one of our plugin's tasks."""
-    return delta.open is not None and "task_dir" in delta.open.task.data
 
 
 def purpose_of(kind: str) -> Purpose:

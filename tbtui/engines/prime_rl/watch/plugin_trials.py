@@ -8,13 +8,12 @@ gets a trace is complete without one.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
 from tbtui.engines.prime_rl.control import CommandJournal
 from tbtui.engines.prime_rl.watch.formats import (
-    Dispatch,
     Episode,
     FinishedTrial,
     Trace,
@@ -22,7 +21,8 @@ from tbtui.engines.prime_rl.watch.formats import (
     identity_of,
 )
 from tbtui.engines.prime_rl.watch.plugin_logs import Logged, PluginLogs, PluginTrial, pairs
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import Savepoint, TraceRecorder
+from tbtui.engines.prime_rl.watch.steps import Steps
 from tbtui.journal.events import (
     CallTraced,
     CommandDone,
@@ -39,7 +39,7 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 
 _UNTRACED = 2_000
-"""Finished trials whose trace may still come, and rollouts whose log may."""
+"""Finished trials whose trace may still come."""
 _ROUND_LINES = 500
 _SERVERS_EVERY_SEC = 5.0
 _ID_CHARS = 12
@@ -51,31 +51,23 @@ class PluginTrials:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: TraceRecorder,
         commands: CommandJournal,
         logs: PluginLogs | None,
-        batch: Callable[[Purpose, float], int],
-        warn: Callable[[str], None],
+        steps: Steps,
+        savepoint: Savepoint,
     ) -> None:
-        """
-        Args:
-            logs: None: it is not known where the plugin's logs are.
-            batch: gives the step that a trial which begins at a time is counted to until its
-                trace is there.
-            warn: shows a person a line.
-        """
+        """`logs` None: it is not known where the plugin's logs are."""
         self._recorder = recorder
         self._commands = commands
         self._logs = logs
-        self._batch = batch
-        self._warn = warn
+        self._steps = steps
+        self._savepoint = savepoint
         self._live: dict[str, PluginTrial] = {}
         self._untraced: OrderedDict[str, PluginTrial] = OrderedDict()
         """Finished ones."""
         self._names: dict[str, str] = {}
         """By the beginning of the trace's id."""
-        self._dispatched: dict[str, Dispatch] = {}
-        """Rollouts in flight without a log yet, by the beginning of the trace's id."""
         self._attempts: Counter[str] = Counter()
         self._looked_at = 0.0
         self._warned_bad = False
@@ -83,11 +75,6 @@ class PluginTrials:
         """There was more than one round takes."""
         self.news = 0
         """Lines journalled so far."""
-
-    @property
-    def on(self) -> bool:
-        """Whether it is known where the plugin's logs would be."""
-        return self._logs is not None
 
     @property
     def live(self) -> int:
@@ -145,15 +132,6 @@ class PluginTrials:
             self._looked_at = now
             self._find_lost()
 
-    def dispatched(self, trace: str, who: Dispatch) -> None:
-        """Note a rollout that Prime-RL began, and that the plugin will log."""
-        key = trace[:_ID_CHARS]
-        state = self._live.get(self._names.get(key, ""))
-        if key not in self._names or (state is not None and not state.task):
-            self._dispatched[key] = who
-        while len(self._dispatched) > _UNTRACED:
-            del self._dispatched[next(iter(self._dispatched))]
-
     def find(self, trace: str) -> str | None:
         """The plugin's trial with this trace, if it is one."""
         if trace[:_ID_CHARS] not in self._names:
@@ -183,7 +161,7 @@ class PluginTrials:
             )
         self._recorder.forget(name)
         if trial.finished.reward is not None and end.reward is None:
-            self._warn(f"{name}: Prime-RL leaves it out: {end.reason}")
+            self._recorder.warn(f"{name}: Prime-RL leaves it out: {end.reason}")
         tokens = sum(sum(node.mask) for node in trace.nodes)
         return FinishedTrial.of(who, step, trial.finished.outcome, end.reward, tokens)
 
@@ -198,7 +176,7 @@ class PluginTrials:
         """What the live trials wait for: `2 waiting for the model (for up to 30 s)`."""
         states: dict[str, list[float]] = {}
         for trial in self._live.values():
-            states.setdefault(trial.doing, []).append(now - trial.since)
+            states.setdefault(trial.doing, []).append(max(0.0, now - trial.since))
         return ", ".join(
             f"{len(times)} {word} (for up to {max(times):.0f} s)"
             for word, times in sorted(states.items())
@@ -224,7 +202,7 @@ class PluginTrials:
             self._line(name, trial, logged)
         if self._logs.bad_lines and not self._warned_bad:
             self._warned_bad = True
-            self._warn(f"a line of {name}'s log is no event of tbtui's; it is left out")
+            self._recorder.warn(f"a line of {name}'s log is no event of tbtui's; it is left out")
         if trial.finished is not None:
             self._end(name, trial)
 
@@ -247,15 +225,22 @@ class PluginTrials:
             case _:
                 pass
 
+    def _batch(self, purpose: Purpose, at: float) -> int:
+        """The step that a trial which begins now is counted to."""
+        if purpose == "eval":
+            return self._savepoint.pipeline.shipped + 1
+        step = self._steps.collected + 1
+        self._steps.start(step, at)
+        return step
+
     def _queued(self, event: TrialQueued, at: float) -> TrialQueued:
-        """The event with the group and step that Prime-RL has given it, if it has."""
+        """The event with the step that it is counted to until its trace is there."""
         self._attempts[event.task] += 1
-        who = self._dispatched.pop(_key_of(event.trial), None)
         return msgspec.structs.replace(
             event,
             label=f"{event.task}/{self._attempts[event.task]}",
-            group=who.group if who is not None else "",
-            step=who.step if who is not None else self._batch(event.purpose, at),
+            group="",
+            step=self._batch(event.purpose, at),
         )
 
     def _find_lost(self) -> None:
@@ -310,7 +295,7 @@ class PluginTrials:
         for call, turn in pairs(trial.calls, trace):
             if turn is None:
                 text = f"its tokens don't fit its turn {call.turn}; they are left out"
-                self._warn(f"{name}: {text}")
+                self._recorder.warn(f"{name}: {text}")
                 return
             if turn.mean_logprob is None or turn.min_logprob is None:
                 continue

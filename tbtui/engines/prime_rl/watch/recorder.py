@@ -12,13 +12,13 @@ from tbtui.engines.prime_rl.watch.part_logs import Pipeline
 from tbtui.engines.prime_rl.watch.tail import Position
 from tbtui.engines.prime_rl.watch.turns import Pieces
 from tbtui.errors import UserError
-from tbtui.journal.events import AnyEvent
+from tbtui.journal.events import AnyEvent, Noted
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, ids_as_text
 from tbtui.journal.writer import JournalWriter
 
 
-class Recorder(AbstractContextManager["Recorder"]):
+class TraceRecorder(AbstractContextManager["TraceRecorder"]):
     """Appends to the journal of `directory`; every method may raise `JournalError`.
 
     Events carry the time at which they happened and stand in the order in which they were read.
@@ -36,6 +36,10 @@ class Recorder(AbstractContextManager["Recorder"]):
         """Journal an event; `at`: seconds since the epoch, None: now."""
         self._at = at or time.time()
         self._writer.append(event)
+
+    def warn(self, text: str) -> None:
+        """Journal a line for a person."""
+        self.record(Noted(level="warning", text=text))
 
     def sample(self, sample: SampleRecord) -> int:
         """Journal a sample; returns its id."""

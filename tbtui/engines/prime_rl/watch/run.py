@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.engines.prime_rl.control import PrimeRlControl
-from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
+from tbtui.engines.prime_rl.watch.recorder import Savepoint, TraceRecorder
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
 from tbtui.engines.prime_rl.watch.source import SourceDirectory, read_configuration, trials_dir
 from tbtui.engines.prime_rl.watch.watcher import Watcher
@@ -29,7 +29,7 @@ class WatchOptions:
     once: bool = False
     """Read what is there and exit."""
     stall_sec: float = 120.0
-    """Warn, and say why, when there has been no progress for so long."""
+    """Warn when there has been no progress for so long."""
     server_urls: tuple[str, ...] = ()
     """vLLM servers whose `/metrics` are read."""
     trials_dir: Path | None = None
@@ -89,17 +89,17 @@ async def watch(prepared: PreparedWatch) -> RunEnd:
     This is the one place that turns a failure into an end.
     """
     try:
-        with Recorder(prepared.directory, continues=prepared.continues) as recorder:
+        with TraceRecorder(prepared.directory, continues=prepared.continues) as recorder:
             return await follow(prepared, recorder)
     except asyncio.CancelledError:
         return RunEnd("interrupted", "the run goes on; watch it again to go on reading")
-    except (JournalError, OSError) as error:
+    except (JournalError, RunDirectoryError, OSError) as error:
         return RunEnd("failed", str(error))
 
 
 async def follow(
     prepared: PreparedWatch,
-    recorder: Recorder,
+    recorder: TraceRecorder,
     control: PrimeRlControl | None = None,
     *,
     ends_it: bool = False,
@@ -122,7 +122,6 @@ async def follow(
         recorder,
         prepared.savepoint,
         options.stall_sec,
-        crash_settles_sec=0.0 if options.once else 2.0,
         trials_dir=trials,
         settings=options.settings,
     )

@@ -1,12 +1,11 @@
-"""The run directory that Prime-RL writes: where its files are, in its earlier and its later layout,
-and what its resolved configuration says."""
+"""The run directory that Prime-RL writes (559b447): where its files are, and what its resolved
+configuration says."""
 
 from __future__ import annotations
 
 import os
-import re
 import socket
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,15 +15,16 @@ import msgspec
 
 from tbtui.errors import UserError
 from tbtui.journal.events import RunStarted, TaskRecord
+from tbtui.paths import read_plain
 
-_CHUNK = re.compile(r"^(\d+)\.jsonl(\.zst)?$")
 _NEWEST_BROADCASTS = 3
-_SIGNS = ("configs", "logs", "metrics.jsonl", "rollouts", "monitors", "broadcasts", "checkpoints")
+_MOST_DIGITS = 12
+_SIGNS = ("configs", "logs", "metrics.jsonl", "rollouts", "broadcasts", "checkpoints")
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutFile:
-    """`rollouts/step_N/<kind>/<subset>/traces.jsonl`, up to 2026-08."""
+    """`rollouts/step_N/<kind>/<subset>/traces.jsonl`."""
 
     step: int
     kind: str
@@ -62,21 +62,17 @@ class SourceDirectory:
         """Whether nothing has been written but, at most, the configuration."""
         return not any((self.path / sign).exists() for sign in _SIGNS if sign != "configs")
 
-    def metrics(self) -> tuple[Path, ...]:
-        return self.path / "metrics.jsonl", self.path / "monitors" / "file" / "metrics.jsonl"
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
 
     @property
-    def traces(self) -> Path:
-        """The traces of the later layout."""
-        return self.path / "monitors" / "file" / "traces"
-
-    def configs(self) -> tuple[Path, ...]:
-        """The whole configuration, where it may be; the later one first."""
-        configs = self.path / "configs"
-        return configs / "latest" / "resolved" / "rl.json", configs / "rl.json"
+    def config(self) -> Path:
+        """The whole configuration, where a launch leaves it."""
+        return self.path / "configs" / "rl.json"
 
     def part_configs(self) -> dict[str, Path]:
-        """The parts' configurations: all that a launch on one machine leaves up to 2026-08."""
+        """The parts' configurations: all that a launch on one machine leaves."""
         configs = self.path / "configs"
         return {part: configs / f"{part}.json" for part in ("orchestrator", "inference", "trainer")}
 
@@ -96,27 +92,6 @@ class SourceDirectory:
             if (path := root / f"step_{step}" / kind / subset / "traces.jsonl").exists()
         ]
         return sorted(found, key=lambda each: (each.step, each.subset, each.kind))
-
-    def chunks(self) -> list[tuple[int, Path]]:
-        """Chunks of the later layout's stream, by number; plain ones before compressed ones."""
-        chunks: dict[int, Path] = {}
-        for path in _entries(self.traces / "stream"):
-            if match := _CHUNK.match(path.name):
-                number = int(match[1])
-                if number not in chunks or path.suffix == ".jsonl":
-                    chunks[number] = path
-        return sorted(chunks.items())
-
-    def annotations(self) -> list[Path]:
-        """What the orchestrator says of traces that it hands to the trainer."""
-        return sorted(
-            path
-            for path in _entries(self.traces / "annotations")
-            if path.name.startswith("orch") and path.name.endswith(".index.jsonl")
-        )
-
-    def live(self) -> list[Path]:
-        return sorted(p for p in _entries(self.traces / "live") if p.suffix == ".jsonl")
 
     def broadcasts(self) -> list[tuple[int, bool]]:
         """The newest versions of the weights, and whether they are written to the end."""
@@ -145,29 +120,23 @@ def steps_in(directory: Path, since: int = 0, known: Set[int] = frozenset()) -> 
     except (FileNotFoundError, NotADirectoryError):
         return []
     numbers = (name[5:] for name in names if name.startswith("step_"))
-    found = {int(number) for number in numbers if number.isdecimal()}
+    found = {int(each) for each in numbers if each.isdecimal() and len(each) <= _MOST_DIGITS}
     return sorted(number for number in found - known if number >= since)
-
-
-def _entries(directory: Path) -> Iterator[Path]:
-    try:
-        yield from directory.iterdir()
-    except (FileNotFoundError, NotADirectoryError):
-        return
 
 
 def read_configuration(source: SourceDirectory) -> tuple[dict[str, Any], float] | None:
     """The configuration and when it was written; None while there is none to read."""
-    found = next(filter(None, (_read(path) for path in source.configs())), None)
-    return found or _put_together(source)
+    return _read(source.config) or _put_together(source)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], float] | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]), path.stat().st_mtime
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return msgspec.json.decode(read_plain(path), type=dict[str, Any]), path.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError, RecursionError, msgspec.DecodeError):
         # It may just be being written.
         return None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror})") from error
 
 
 def _put_together(source: SourceDirectory) -> tuple[dict[str, Any], float] | None:

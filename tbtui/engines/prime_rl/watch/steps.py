@@ -9,7 +9,7 @@ from typing import Any
 
 from tbtui.engines.events_of import eval_finished
 from tbtui.engines.prime_rl.watch.formats import FinishedTrial
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import TraceRecorder
 from tbtui.engines.prime_rl.watch.source import EvalSettings
 from tbtui.journal.events import (
     EvalFinished,
@@ -21,6 +21,7 @@ from tbtui.journal.events import (
     TrialScore,
 )
 from tbtui.journal.reader import JournalReader
+from tbtui.vocabulary import all_equal
 
 ORCHESTRATOR_MARK = "progress/rollouts"
 """In the orchestrator's row of a step, which comes when the batch is handed to the trainer."""
@@ -162,7 +163,7 @@ class _Step:
 class Steps:
     """Journals each step's start, groups and end."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TraceRecorder) -> None:
         self._recorder = recorder
         self._open: dict[int, _Step] = {}
         self._started: set[int] = set()
@@ -336,13 +337,13 @@ class Steps:
 
 
 def _scored(step: int, group: str, task: str, trials: dict[str, TrialScore]) -> GroupScored:
-    known = [trial for trial in trials.values() if trial.advantage is not None]
+    known = [trial.advantage for trial in trials.values() if trial.advantage is not None]
     rewards = [trial.reward for trial in trials.values() if trial.reward is not None]
     return GroupScored(
         step=step,
         group=group,
         task=task,
-        disposition="trained" if any(trial.advantage for trial in known) else "constant",
+        disposition="constant" if all_equal([0.0, *known]) else "trained",
         baseline=sum(rewards) / len(rewards) if rewards else None,
         trials=trials,
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-import zstandard
+from tbtui.errors import UserError
+from tbtui.paths import open_plain
 
 CHUNK_BYTES = 1 << 20
 """Read at once, so that one busy file does not hold up the others."""
@@ -83,9 +83,12 @@ class Tail:
 
     def _open(self) -> bool:
         try:
-            self._file = os.open(self.path, os.O_RDONLY)
+            with open_plain(self.path) as file:
+                self._file = os.dup(file.fileno())
         except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:
+            raise UserError(f"{self.path}: can't be read ({error.strerror})") from error
         self._restart()
         found, saved = os.fstat(self._file), self._saved
         if saved is not None and saved.inode == found.st_ino and saved.offset <= found.st_size:
@@ -123,61 +126,12 @@ class Tail:
         return complete
 
 
-class SealedError(Exception):
-    """It can't be read; the message is one line for a person."""
-
-
-class SealedChunk:
-    """The lines of a `.jsonl.zst` from an offset in what it holds, in bounded pieces."""
-
-    def __init__(self, path: Path, offset: int) -> None:
-        self.path = path
-        self.offset = 0
-        """The end of the last complete line that was read, in bytes."""
-        self._skip = offset
-        self._at = 0
-        self._partial = b""
-        self._file: BinaryIO | None = None
-        self._stream: zstandard.ZstdDecompressionReader | None = None
-
-    def read(self) -> list[bytes] | None:
-        """The next lines; None at the end. Raises `SealedError` when it is corrupt."""
-        try:
-            if self._stream is None:
-                self._file = self.path.open("rb")
-                # Frames stand one behind the other, so that a reader may begin at any of them.
-                self._stream = zstandard.ZstdDecompressor().stream_reader(
-                    self._file, read_across_frames=True
-                )
-            while self._skip:
-                skipped = len(self._stream.read(min(CHUNK_BYTES, self._skip)))
-                self._skip = self._skip - skipped if skipped else 0
-                self._at += skipped
-            data = self._stream.read(CHUNK_BYTES)
-        except (OSError, zstandard.ZstdError) as error:
-            raise SealedError(f"{self.path}: can't be read ({error})") from error
-        if not data:
-            return None
-        *lines, rest = (self._partial + data).split(b"\n")
-        self._at += len(data)
-        self._partial, self.offset = rest, self._at - len(rest)
-        return lines
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = self._stream = None
-
-
 class Tails:
     """Tails by path. `behind`: in this round, a file had more than was read of it."""
 
     def __init__(self, positions: dict[str, Position]) -> None:
         self._saved = dict(positions)
         self._open: dict[Path, Tail] = {}
-        self._sealed: dict[Path, SealedChunk] = {}
-        self._whole: set[Path] = set()
-        """Sealed chunks that are read to their end."""
         self.behind = False
         self.skipped = 0
         """Lines that were too long to be read."""
@@ -200,30 +154,6 @@ class Tails:
         self.behind |= behind
         return lines, behind
 
-    def read_sealed(self, path: Path) -> tuple[list[bytes], bool]:
-        """As `read`, for a compressed chunk: it begins where reading its plain file ended.
-
-        Raises:
-            SealedError: it can't be read.
-        """
-        if path in self._whole:
-            return [], False
-        plain = path.with_suffix("")
-        saved = self._saved.get(str(path)) or self._saved.get(str(plain)) or Position(0, 0)
-        if (twin := self._open.get(plain)) is not None and twin.position is not None:
-            saved = twin.position
-            self.close(plain)
-        chunk = self._sealed.setdefault(path, SealedChunk(path, saved.offset))
-        lines = chunk.read()
-        if lines is None:
-            chunk.close()
-            del self._sealed[path]
-            self._whole.add(path)
-            return [], False
-        self._saved[str(path)] = Position(0, chunk.offset)
-        self.behind = True
-        return lines, True
-
     def close(self, path: Path) -> None:
         """Close it: it is not expected to grow for now."""
         if (tail := self._open.pop(path, None)) is not None:
@@ -237,9 +167,6 @@ class Tails:
     def close_all(self) -> None:
         for path in list(self._open):
             self.close(path)
-        for chunk in self._sealed.values():
-            chunk.close()
-        self._sealed.clear()
 
     @property
     def positions(self) -> dict[str, Position]:

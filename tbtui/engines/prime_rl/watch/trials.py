@@ -1,14 +1,12 @@
-"""Journals Prime-RL's rollouts, finished or in flight, as trials."""
+"""Journals Prime-RL's rollouts as trials."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tbtui.engines.prime_rl.watch.formats import (
-    Call,
-    Delta,
     Dispatch,
     Episode,
     FinishedTrial,
@@ -16,18 +14,17 @@ from tbtui.engines.prime_rl.watch.formats import (
     RolloutEnd,
     Timing,
     Trace,
+    TraceCall,
     end_of,
     end_without_trace,
     identity_of,
     purpose_of,
-    runs_in_plugin,
     trial_name,
 )
 from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import TraceRecorder
 from tbtui.engines.prime_rl.watch.turns import Turn, turns_of
 from tbtui.journal.events import (
-    Outcome,
     PhaseSeconds,
     TrialFinished,
     TrialPhase,
@@ -55,15 +52,12 @@ class _Trial:
     """Already in the journal."""
     latest: float = 0.0
     """Time of its last event."""
-    nodes: list[Node] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    timing: Timing = field(default_factory=Timing)
 
 
-class Trials:
+class RolloutJournal:
     """Journals every rollout once, however often its record is read, and from which file."""
 
-    def __init__(self, recorder: Recorder, plugin_trials: PluginTrials) -> None:
+    def __init__(self, recorder: TraceRecorder, plugin_trials: PluginTrials) -> None:
         """`plugin_trials`: those that tbtui's plugin logs live."""
         self._recorder = recorder
         self._plugin_trials = plugin_trials
@@ -108,11 +102,6 @@ class Trials:
         return finished
 
     @property
-    def live(self) -> Sequence[str]:
-        """Trials in flight that only Prime-RL writes about."""
-        return tuple(self._live)
-
-    @property
     def any(self) -> bool:
         """Whether there was a trial that only Prime-RL writes about."""
         return bool(self._seen or self._live)
@@ -142,33 +131,6 @@ class Trials:
             who = identity_of(episode)
             ended.append((name, FinishedTrial.of(who, step, end.outcome, end.reward, 0)))
         return ended
-
-    def delta(self, delta: Delta) -> None:
-        """Journal what is new in a rollout in flight."""
-        name = trial_name(delta.trace)
-        if name in self._seen:
-            return
-        hosted = self._plugin_trials.on and runs_in_plugin(delta)
-        if hosted or self._plugin_trials.find(delta.trace) is not None:
-            if delta.dispatch is not None:
-                self._plugin_trials.dispatched(delta.trace, delta.dispatch)
-            return
-        if delta.dispatch is not None and name not in self._live:
-            self._open(name, delta.dispatch, delta.dispatch.step)
-        if (trial := self._live.get(name)) is None:
-            return
-        if delta.set is not None and delta.set.timing is not None:
-            trial.timing = delta.set.timing
-        trial.nodes += delta.nodes
-        trial.calls += delta.calls
-        self._advance(name, trial.nodes, trial.calls, trial.timing)
-
-    def lost(self, name: str) -> None:
-        """End a rollout whose live record is gone without a finished one."""
-        if (trial := self._live.get(name)) is not None:
-            reason = "Prime-RL gave it up"
-            end = RolloutEnd(Outcome.CANCELLED, reason, None, None)
-            self._finish(name, end, trial.turns, PhaseSeconds(), None)
 
     def _trace(self, name: str, episode: Episode, trace: Trace, step: int) -> FinishedTrial:
         identity = identity_of(episode, trace)
@@ -200,7 +162,7 @@ class Trials:
         )
 
     def _advance(
-        self, name: str, nodes: Sequence[Node], calls: Sequence[Call], timing: Timing
+        self, name: str, nodes: Sequence[Node], calls: Sequence[TraceCall], timing: Timing
     ) -> None:
         """Journal the phases and the turns that are new."""
         self._reach(name, TrialPhase.SETUP, timing.boot.start or timing.setup.start)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.engines.prime_rl.watch.formats import Call, Message, Node
+from tbtui.engines.prime_rl.watch.formats import Node, TraceCall, TraceMessage
 from tbtui.journal.samples import SampleRecord, ids_as_text
 
 
@@ -75,7 +75,7 @@ class Turn:
         return self.logprobs[np.isfinite(self.logprobs)]
 
 
-def turns_of(nodes: Sequence[Node], calls: Sequence[Call], after: int = 0) -> Iterator[Turn]:
+def turns_of(nodes: Sequence[Node], calls: Sequence[TraceCall], after: int = 0) -> Iterator[Turn]:
     """The turns that follow the first `after` ones.
 
     A node holds the tokens that its message adds; those along the path from the root are the
@@ -88,10 +88,10 @@ def turns_of(nodes: Sequence[Node], calls: Sequence[Call], after: int = 0) -> It
             continue
         number += 1
         if number > after:
-            yield _turn(number, _path(nodes, index), by_node.get(index, Call()))
+            yield _turn(number, _path(nodes, index), by_node.get(index, TraceCall()))
 
 
-def _turn(number: int, path: Sequence[Node], call: Call) -> Turn:
+def _turn(number: int, path: Sequence[Node], call: TraceCall) -> Turn:
     node = path[-1]
     before = [token for each in path[:-1] for token in each.token_ids]
     # The generation prompt stands in front of what was sampled.
@@ -142,7 +142,7 @@ def _path(nodes: Sequence[Node], leaf: int) -> list[Node]:
     return path
 
 
-def _text(message: Message) -> str:
+def _text(message: TraceMessage) -> str:
     if isinstance(message.content, list):
         text = "".join(str(part.get("text", "")) for part in message.content)
     else:

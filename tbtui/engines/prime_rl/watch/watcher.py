@@ -8,26 +8,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tbtui.engines.prime_rl.control import CommandJournal
 from tbtui.engines.prime_rl.watch.formats import read_records
 from tbtui.engines.prime_rl.watch.part_logs import (
     PARTS,
-    Files,
-    LastLines,
-    LogLine,
     Part,
     Pipeline,
     Stall,
-    WarningLimiter,
     read_line,
 )
 from tbtui.engines.prime_rl.watch.plugin_logs import PluginLogs
 from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
-from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
+from tbtui.engines.prime_rl.watch.recorder import Savepoint, TraceRecorder
 from tbtui.engines.prime_rl.watch.rollouts import RolloutReader
 from tbtui.engines.prime_rl.watch.server import server_words
 from tbtui.engines.prime_rl.watch.source import (
@@ -38,14 +33,13 @@ from tbtui.engines.prime_rl.watch.source import (
 )
 from tbtui.engines.prime_rl.watch.steps import Steps, step_of
 from tbtui.engines.prime_rl.watch.tail import Tails
-from tbtui.engines.prime_rl.watch.trials import Trials
+from tbtui.engines.prime_rl.watch.trials import RolloutJournal
 from tbtui.engines.prime_rl.watch.turns import TokenText
 from tbtui.journal.commands import RunEnd
 from tbtui.journal.events import (
     CheckpointSaved,
     Noted,
     PolicyMeasured,
-    Purpose,
     RunContinued,
     RunFinished,
     RunPhase,
@@ -59,16 +53,8 @@ _MAX_ROWS = 1000
 """Rows of metrics that wait for the rollouts before them."""
 
 
-@dataclass(slots=True)
-class _Log:
-    last: LastLines
-    crashed_at: float | None = None
-
-
 class Watcher:
     """Reads in rounds; never writes to the directory it watches.
-
-    A part that crashes is given `crash_settles_sec` to write its last lines.
 
     Everything here happens on one thread. A round is short: it reads at most a chunk of each file.
     """
@@ -77,10 +63,9 @@ class Watcher:
         self,
         source: SourceDirectory,
         directory: RunDirectory,
-        recorder: Recorder,
+        recorder: TraceRecorder,
         savepoint: Savepoint,
         stall_sec: float = 120.0,
-        crash_settles_sec: float = 2.0,
         clock: Callable[[], float] = time.time,
         trials_dir: Path | None = None,
         settings: dict[str, Any] | None = None,
@@ -100,17 +85,14 @@ class Watcher:
         self._steps = Steps(recorder)
         self.commands = CommandJournal(recorder, trials_dir, clock)
         logs = PluginLogs(trials_dir, self._tails) if trials_dir is not None else None
-        self._plugin_trials = PluginTrials(recorder, self.commands, logs, self._batch, self._warn)
-        self._trials = Trials(recorder, self._plugin_trials)
+        self._plugin_trials = PluginTrials(recorder, self.commands, logs, self._steps, savepoint)
+        self._trials = RolloutJournal(recorder, self._plugin_trials)
         self._rollouts = RolloutReader(
-            source, self._tails, self._trials, self._steps, self._warn, savepoint.floor
+            source, self._tails, self._trials, self._steps, recorder, savepoint.floor
         )
         self._tokens: TokenText | None = None
         """Text of the model's tokens, once the configuration is there."""
         self._rows: deque[dict[str, Any]] = deque()
-        self._pipeline = savepoint.pipeline
-        self._warnings = WarningLimiter()
-        self._logs: dict[Part, _Log] = {part: _Log(LastLines()) for part in PARTS}
         self._begun: RunStarted | None = None
         self._phase: tuple[RunPhase, str] | None = None
         self._continuing = False
@@ -118,7 +100,6 @@ class Watcher:
         self._broadcasts: list[tuple[int, bool]] = []
         self._server: PolicyMeasured | None = None
         self._stall = Stall(stall_sec)
-        self._crash_settles_sec = crash_settles_sec
         self.end: RunEnd | None = None
         """How the run ended, once that is in the journal."""
         self._restore(directory)
@@ -131,7 +112,7 @@ class Watcher:
         self._attempt()
         if self._begin():
             if self._continuing:
-                self._read_logs(now)
+                self._read_logs()
                 self._continue()
             if not self._continuing:
                 self._read_all(now)
@@ -141,7 +122,8 @@ class Watcher:
             self._stall.moved(now)
         if not more and self._begun is not None:
             self._stall.past_is_read(min(now, self._tails.modified or now))
-            self._finish(now, quiet=not moved)
+            if not moved:
+                self._finish()
             self._warn_of_stall(now)
         if moved or more:
             self._save()
@@ -212,7 +194,7 @@ class Watcher:
         self._read_metrics()
         # So are these markers.
         self._broadcasts = self._source.broadcasts()
-        horizon = self._rollouts.read(now)
+        horizon = self._rollouts.read()
         # Prime-RL says where a new rollout belongs before the plugin logs it.
         self._plugin_trials.read(now)
         if self._tokens is not None and (problem := self._tokens.problem()):
@@ -221,46 +203,33 @@ class Watcher:
             self._steps.row(self._rows.popleft())
         self._steps.settle()
         self._read_checkpoints()
-        self._read_logs(now)
+        self._read_logs()
         self.commands.read(
             self._plugin_trials.live, hosts=self._plugin_trials.any or not self._trials.any
         )
         self._change_phase()
 
-    def _batch(self, purpose: Purpose, at: float) -> int:
-        """The step that a trial which begins now is counted to, until its trace is there."""
-        if purpose == "eval":
-            return self._pipeline.shipped + 1
-        step = self._steps.collected + 1
-        self._steps.start(step, at)
-        return step
-
     def _read_metrics(self) -> None:
-        for path in self._source.metrics():
-            if len(self._rows) < _MAX_ROWS:
-                # A step's rows come one by one: all are read again by a watcher that starts again.
-                lines, _ = self._tails.read(path, remember=False)
-                rows, bad = read_records(dict[str, Any], lines)
-                self._rows.extend(rows)
-                if bad:
-                    self._warn(f"{bad} lines of {path.name} can't be read; they are left out")
+        if len(self._rows) < _MAX_ROWS:
+            # A step's rows come one by one: all are read again by a watcher that starts again.
+            lines, _ = self._tails.read(self._source.metrics, remember=False)
+            rows, bad = read_records(dict[str, Any], lines)
+            self._rows.extend(rows)
+            if bad:
+                self._recorder.warn(
+                    f"{bad} lines of metrics.jsonl can't be read; they are left out"
+                )
 
-    def _read_logs(self, now: float) -> None:
+    def _read_logs(self) -> None:
         if self._savepoint.attempt is None:
             return
         attempt = Path(self._savepoint.attempt)
         for part in PARTS:
             lines, _ = self._tails.read(attempt / f"{part}.log")
-            for line in (each for raw in lines for each in read_line(raw)):
-                log = self._logs[part]
-                log.last.add(line)
-                if log.last.crashed and log.crashed_at is None:
-                    log.crashed_at = now
-                self._add_line(part, line)
-                if line.level == "WARNING" and (text := self._warnings.limited(line.text, now)):
-                    self._warn(f"{part}: {text}")
+            for line in lines:
+                self._add_line(part, read_line(line))
 
-    def _add_line(self, part: Part, line: LogLine) -> None:
+    def _add_line(self, part: Part, line: str) -> None:
         before = self._pipeline.evaluating
         self._pipeline.add(part, line)
         if (self._pipeline.evaluating or before) != before:
@@ -286,8 +255,7 @@ class Watcher:
             self._continuing, self._savepoint.over, self.end = True, False, None
             for part in PARTS:
                 self._tails.close(Path(self._savepoint.attempt) / f"{part}.log")
-            self._logs = {part: _Log(LastLines()) for part in PARTS}
-            self._pipeline = Pipeline()
+            self._savepoint.pipeline = Pipeline()
         self._savepoint.attempt = str(attempt)
 
     def _continue(self) -> None:
@@ -324,60 +292,34 @@ class Watcher:
             event = RunPhaseChanged(phase=phase[0], step=self._steps.done, detail=phase[1])
             self._recorder.record(event)
 
-    def _finish(self, now: float, *, quiet: bool) -> None:
-        if self.end is not None:
-            return
-        if self._pipeline.over:
-            # What ends from here on is being shut down: no crash.
-            if quiet:
-                self._steps.settle(over=True)
-                self._conclude("finished", f"{self._steps.done} steps")
-            return
-        crashes = {
-            part: log.crashed_at for part, log in self._logs.items() if log.crashed_at is not None
-        }
-        if crashes and now - max(crashes.values()) >= self._crash_settles_sec:
-            # Parts that are only shut down log that later, and the orchestrator last.
-            culprit = min(crashes, key=lambda part: (part == "orchestrator", PARTS.index(part)))
-            last = self._logs[culprit].last
-            for line in last.relevant():
-                self._recorder.record(Noted(level="error", text=f"{culprit}.log: {line}"))
-            self._conclude("failed", f"the {culprit} crashed: {last.cause()}")
+    def _finish(self) -> None:
+        if self.end is None and self._pipeline.over:
+            self._steps.settle(over=True)
+            self._conclude(f"{self._steps.done} steps")
 
-    def _conclude(self, status: Literal["finished", "failed"], reason: str) -> None:
+    def _conclude(self, reason: str) -> None:
         self._plugin_trials.end_all("the run is over")
-        self._recorder.record(RunFinished(status=status, reason=reason))
+        self._recorder.record(RunFinished(status="finished", reason=reason))
         self._savepoint.over = True
-        self.end = RunEnd(status, reason)
+        self.end = RunEnd("finished", reason)
         self._save()
 
     def _warn_of_stall(self, now: float) -> None:
         if self.end is not None or self._pipeline.over:
             return
         if (still := self._stall.due(now)) is not None:
-            self._warn(f"no progress for {still:.0f} s, because {self._because(now)}")
+            self._recorder.warn(f"no progress for {still:.0f} s: {self._standing(now)}")
 
-    def _because(self, now: float) -> str:
+    def _standing(self, now: float) -> str:
+        """What is known of a run that stands still, and where to look."""
         if who := self.commands.paused_by:
             return f"the run is paused by {who}: resume it"
         trials = self._plugin_trials.waiting(now)
         if self._plugin_trials.all_held:
             return f"all trials that have begun are held: {trials}"
         of_trials = f"; live trials: {trials}" if trials else ""
-        return f"{self._pipeline.waiting_for(self._files())}{of_trials}{server_words(self._server)}"
-
-    def _files(self) -> Files:
-        attempt = self._savepoint.attempt
-        silent = tuple(
-            part
-            for part in PARTS
-            if attempt is not None and not (Path(attempt) / f"{part}.log").exists()
-        )
-        return Files(
-            broadcast_begun=max((step for step, _ in self._broadcasts), default=None),
-            broadcast_whole=max((step for step, whole in self._broadcasts if whole), default=None),
-            silent=silent,
-        )
+        logs = self._savepoint.attempt or "not there yet"
+        return f"its parts' logs are {logs}{of_trials}{server_words(self._server)}"
 
     def _progress(self) -> tuple[object, ...]:
         """Figures that differ when there was progress."""
@@ -389,17 +331,17 @@ class Watcher:
             self._steps.collected,
             len(self._checkpoints),
             tuple(self._broadcasts),
-            (pipeline.shipped, pipeline.trained, pipeline.batch, pipeline.buffered),
+            (pipeline.shipped, pipeline.trained, pipeline.evaluating),
             (pipeline.server_ready, pipeline.looping, pipeline.trainer_ready, pipeline.over),
             self._begun is None,
         )
 
-    def _warn(self, text: str) -> None:
-        self._recorder.record(Noted(level="warning", text=text))
+    @property
+    def _pipeline(self) -> Pipeline:
+        return self._savepoint.pipeline
 
     def _save(self) -> None:
         self._savepoint.positions = self._tails.positions
         self._savepoint.floor = self._rollouts.floor
-        self._savepoint.pipeline = self._pipeline
         self._savepoint.checkpoints = sorted(self._checkpoints)
         self._savepoint.save(self._saved_at)
