@@ -131,6 +131,7 @@ async def test_the_trial_screen_is_made_before_it_is_asked_for(run_directory: Ru
     app = PaintedApp(run_directory, live=True)
     async with app.run_test(size=(160, 45)) as pilot:
         spare = await _spare(app)
+        await settle(app)  # the app's own beats read for some milliseconds each
         await pilot.press("enter")
         assert app.screen is spare
         selected = app.frames.frame().selected
