@@ -76,13 +76,14 @@ from tbtui.view.ending import Ending
 from tbtui.view.fold import Fold
 from tbtui.view.forecast import amount, forecast
 from tbtui.view.sentences import (
+    alarm_words,
     budget_words,
     dollars,
     reward_text,
     weight_words,
 )
 from tbtui.view.times import in_words, measured_wait
-from tbtui.view.waiting import alarm_words, duration
+from tbtui.view.waiting import duration
 
 
 @dataclass(slots=True)

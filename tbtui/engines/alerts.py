@@ -27,8 +27,7 @@ from tbtui.config.values import public_receiver
 from tbtui.journal.events import AlarmRaised, AlertSent, AnyEvent, BudgetReached, RunFinished
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.view.sentences import budget_words, undelivered_words
-from tbtui.view.waiting import alarm_words
+from tbtui.view.sentences import alarm_words, budget_words, undelivered_words
 
 About = Literal["alarm", "budget", "end", "crash"]
 

@@ -55,6 +55,7 @@ from tbtui.journal.events import (
 from tbtui.view.review import signal
 from tbtui.view.sentences import (
     HeldOut,
+    alarm_words,
     beginning_missing,
     budget_words,
     ends_missing,
@@ -76,7 +77,7 @@ from tbtui.view.state import (
 )
 from tbtui.view.times import cut_off, evaluation_seconds, leave_out, note_activity
 from tbtui.view.trial_fold import TrialFold
-from tbtui.view.waiting import alarm_words, duration, number_range, verb_words
+from tbtui.view.waiting import duration, number_range, verb_words
 from tbtui.vocabulary import category_of
 
 _JUMP_SEC = 60.0

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tbtui.journal.events import (
+    AlarmRaised,
     AlertSent,
     BudgetReached,
     EvalFinished,
@@ -31,6 +32,12 @@ def dollars(usd: float) -> str:
     if usd == 0 or usd >= 0.1:
         return f"${usd:,.2f}"
     return f"${usd:.2g}" if usd >= 1e-4 else "<$0.0001"
+
+
+def alarm_words(alarm: AlarmRaised) -> str:
+    """`no signal at step 12: no group taught anything for 5 steps; the run is paused`."""
+    led_to = {"warn": "", "pause": "; the run is paused", "halt": "; the run ends"}
+    return f"{alarm.alarm.words} at step {alarm.step}: {alarm.text}{led_to[alarm.action]}"
 
 
 @dataclass(frozen=True, slots=True)

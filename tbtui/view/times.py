@@ -213,14 +213,15 @@ def _held(state: RunState) -> bool:
     batch = awaited(state)
     if batch is None or state.phase not in (RunPhase.SAMPLING, RunPhase.EVALUATING):
         return False
-    at_work = [
+    # The newest first: as a rule one of them is not held, which ends the search.
+    at_work = (
         trial.hold.paused
-        for trial in state.trials.values()
+        for trial in reversed(state.trials.values())
         if trial.finished_at is None
         and trial.started_at is not None
         and (trial.step, trial.purpose) == batch
-    ]
-    return bool(at_work) and all(at_work)
+    )
+    return next(at_work, False) and all(at_work)
 
 
 def _last_ones(step: StepView) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from tbtui.findings import Finding, Rule
 from tbtui.journal.commands import RUN
-from tbtui.journal.events import AlarmRaised
 from tbtui.outcomes import Outcome, advice
 from tbtui.view.current import active_seconds, awaited
 from tbtui.view.server import PolicyLostView
@@ -34,12 +33,6 @@ RUN_PAUSED = "the run to be resumed"
 def verb_words(verb: str) -> str:
     """A command's verb as people read it."""
     return verb.replace("_", " ")
-
-
-def alarm_words(alarm: AlarmRaised) -> str:
-    """`no signal at step 12: no group taught anything for 5 steps; the run is paused`."""
-    led_to = {"warn": "", "pause": "; the run is paused", "halt": "; the run ends"}
-    return f"{alarm.alarm.words} at step {alarm.step}: {alarm.text}{led_to[alarm.action]}"
 
 
 def duration(seconds: float) -> str:

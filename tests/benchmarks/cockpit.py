@@ -81,7 +81,7 @@ def stalled() -> Iterator[Row]:
         settings = [f"logs_dir={logs}", "max_steps=1000", "eval_every=1000"]
         with open_terminal([*TBTUI, "run", *settings], (200, 60)) as terminal:
             windows = list(_windows(terminal))
-            terminal.type("\x03")
+            terminal.type("\x03\x03")
             while terminal.read(30) is not None:
                 pass
         (database,) = Path(logs).glob("*/run.db")

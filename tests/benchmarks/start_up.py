@@ -84,7 +84,7 @@ def first_frame_seconds(*arguments: str) -> float:
                 raise SystemExit(f"{arguments}: no first frame: {seen[-200:]!r}")
             seen += data
         seconds = time.monotonic() - began
-        terminal.type("\x03")
+        terminal.type("\x03\x03")
         while terminal.read(30) is not None:
             pass
     return seconds
