@@ -439,6 +439,8 @@ class RunState:
     trials: dict[str, TrialView] = field(default_factory=dict)
     """All live ones, all of batches under way and the latest others, in the order they were
     queued."""
+    held: bool = False
+    """Whether people have held any trial so far; in most runs they have not."""
     groups: dict[str, GroupView] = field(default_factory=dict)
     turn_values: dict[str, TurnsValued] = field(default_factory=dict)
     """Trial -> the values of its turns that were measured last."""

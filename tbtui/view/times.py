@@ -210,8 +210,9 @@ def _doing(state: RunState) -> tuple[Activity, int] | None:
 
 def _held(state: RunState) -> bool:
     """Whether people hold all the trials at work of the batch that the run goes on with."""
-    batch = awaited(state)
-    if batch is None or state.phase not in (RunPhase.SAMPLING, RunPhase.EVALUATING):
+    if not state.held or state.phase not in (RunPhase.SAMPLING, RunPhase.EVALUATING):
+        return False
+    if (batch := awaited(state)) is None:
         return False
     # The newest first: as a rule one of them is not held, which ends the search.
     at_work = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 
 from tbtui.journal.events import (
     AnyEvent,
@@ -52,8 +53,7 @@ def _release(trial: TrialView, now: float) -> None:
         trial.held_since = None
 
 
-def _together(trial: TrialView) -> tuple[int, Purpose, str]:
-    """The same for trials whose figures are shown as one."""
+def _batch(trial: TrialView) -> tuple[int, Purpose, str]:
     return trial.step, trial.purpose, "" if trial.purpose == "eval" else trial.group
 
 
@@ -169,19 +169,27 @@ class TrialFold:
             return
         # Those of batches under way are counted, and shown whole.
         kept = batches_under_way(self._state)
-        over = [
+        over = (
             trial
             for trial in trials.values()
             if not trial.live and (trial.step, trial.purpose) not in kept
-        ]
-        dropped = {_together(trial) for trial in over[:surplus]}
-        for trial in over:
-            if _together(trial) not in dropped:
-                continue
-            del trials[trial.trial]
-            group = self._state.groups.get(trial.group)
-            if group and not any(member in trials for member in group.trials):
-                self._state.groups.pop(group.group)
+        )
+        for oldest in list(islice(over, surplus)):
+            for trial in self._together_with(oldest):
+                if trial.live:
+                    continue
+                del trials[trial.trial]
+                group = self._state.groups.get(trial.group)
+                if group and not any(member in trials for member in group.trials):
+                    self._state.groups.pop(group.group)
+
+    def _together_with(self, trial: TrialView) -> list[TrialView]:
+        """Those of the trials whose figures are shown with this one's, itself among them."""
+        trials = self._state.trials
+        group = self._state.groups.get(trial.group)
+        if group is not None and trial.purpose != "eval":
+            return [trials[name] for name in group.trials if name in trials]
+        return [each for each in trials.values() if _batch(each) == _batch(trial)]
 
     def _phase(self, event: TrialPhaseChanged, now: float) -> None:
         if not (trial := self._state.trials.get(event.trial)):
@@ -237,6 +245,7 @@ class TrialFold:
             case TrialGivenBack() if before.typist:
                 trial.hold = PAUSED
         if trial.hold.paused:
+            self._state.held = True
             _release(trial, now)
         if trial.hold.paused == before.paused:
             return
