@@ -20,6 +20,8 @@ class SamplingSettings:
     thinks: bool = True
     """The model may think before it answers."""
     agent: str = "terminus-2"
+    examples: bool = False
+    """The agent's prompt shows solved tasks."""
     embedded: bool = False
     """The model is the one that is shipped, which knows its own tasks and agent alone."""
 
@@ -35,7 +37,10 @@ def for_failing(sampling: SamplingSettings) -> str:
     # Only Terminus-2's answers can be shown by typing.
     if sampling.agent == "terminus-2":
         ways.append("demonstrations (demos=train)")
-    ways.append("an agent whose prompt is shorter or has examples (agent=module:Class)")
+    if sampling.agent != "shell":
+        ways.append("a shorter prompt with examples (agent=shell agent_examples=4)")
+    elif not sampling.examples:
+        ways.append("examples in the agent's prompt (agent_examples=4)")
     if sampling.temperature > LOW_TEMPERATURE:
         ways.append(f"a temperature below {sampling.temperature:g}")
     return f"{', '.join(ways[:-1])}, or {ways[-1]}"

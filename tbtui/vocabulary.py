@@ -10,6 +10,10 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import Literal
 
+TERMINAL_AGENTS = ("terminus-2", "shell")
+"""The agents whose turns are commands in a trial's own terminal, run by this program itself: their
+trials are typed in, forked and written to. All others are programs in the sandbox."""
+
 MAX_REWARD = 1e6
 """The largest reward, and the smallest with its sign turned, that is one. No verifier means more;
 sums of squares of what is beyond overflow, and a policy that is trained on one such reward is lost.

@@ -19,6 +19,7 @@ from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, find_run, is_live
 from tbtui.journal.timeline import find_trial
 from tbtui.view.sentences import forks_asked_line, search_line
+from tbtui.vocabulary import TERMINAL_AGENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,10 @@ def prepare_fork(run: RunDirectory, options: ForkOptions, settings: Sequence[str
         [*settings, *of_policy],
         command=shlex.join(["tbtui", "fork", run.name, options.trial, "--turn", options.turn]),
     )
-    if config.agent != "terminus-2":
-        raise ForkError(f"agent={config.agent}: only trials of Terminus-2 can be forked")
+    if config.agent not in TERMINAL_AGENTS:
+        raise ForkError(
+            f"agent={config.agent}: only trials of {' and '.join(TERMINAL_AGENTS)} can be forked"
+        )
     temperature = config.temperature if options.temperature is None else options.temperature
     if not 0 < temperature < float("inf"):
         raise ForkError(f"--temperature {temperature:g}: give more than 0")

@@ -41,6 +41,8 @@ def claims(values: Mapping[str, Any]) -> dict[str, Any]:
         value = values.get(name)
         if setting.about.trust is None or value in (None, [], {}) or value == setting.default:
             continue
+        if name == "agent_examples" and str(value).isdecimal():
+            continue  # how many, and no path
         if setting.is_table:
             found |= {f"{name}.{entry}": each for entry, each in value.items()}
         elif setting.about.trust != "class" or _is_class(value):

@@ -204,6 +204,8 @@ _MOST_SHOWN = 200
 """Characters of a value that can't be used."""
 _OR_A_NAME = ("tasks_dir", "checkpoint", "tokenizer")
 """A path where there is such a directory; else the name of something."""
+_OR_A_NUMBER = ("agent_examples",)
+"""A path, unless it is a number."""
 
 _SET_ELSEWHERE = MappingProxyType(
     {
@@ -417,9 +419,9 @@ def absolute(config: RunConfig) -> RunConfig:
     """
     paths = [name for name, setting in settings().items() if setting.kind == "path"]
     changes: dict[str, str | Path] = {}
-    for name in {*paths, *_OR_A_NAME}:
+    for name in {*paths, *_OR_A_NAME, *_OR_A_NUMBER}:
         given = getattr(config, name)
-        if given is None:
+        if given is None or (name in _OR_A_NUMBER and given.isdecimal()):
             continue
         try:
             path = expanded(given)

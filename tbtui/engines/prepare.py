@@ -123,7 +123,8 @@ def _prepared(request: RunRequest) -> PreparedRun:
         train_tasks=config.tasks,
         trains=config.step_limit != 0,
     )
-    check_agent_of(config)
+    if not request.directory.agent_examples.is_file():  # it goes on with those that it has
+        check_agent_of(config)
     if config.honeypots and config.step_limit != 0:
         from tbtui.engines.honeypots import make_honeypots  # imports NumPy
 

@@ -29,6 +29,7 @@ from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.config_checks import fitted_to_model, grpo_problems, unsupported
 from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.engines.grpo.examples import examples_of
 from tbtui.engines.grpo.outcome_policy import AlarmWatch, outcome_policy
 from tbtui.engines.grpo.pausing import Outages
 from tbtui.engines.grpo.recorded import StartingPoint
@@ -286,6 +287,9 @@ class Session:
             keep_best=config.max_steps > 0,
         )
         await self._monitored(guard, "the run directory is not looked after")
+        if config.agent == "shell" and config.agent_examples != "0":
+            self._phase(RunPhase.STARTING, "performing examples for the agent's prompt")
+            runner.show_examples(await _unless(pool.failed, examples_of(run, runner.perform)))
         self._engine = GrpoEngine(run, runner, keeper, self._watch.see, self._queue)
         phase, detail = RunPhase.STOPPING, ""
         try:
@@ -361,6 +365,7 @@ def _sampling_facts(config: RunConfig, info: PolicyInfo) -> SamplingSettings:
         thinks=bool(info.thinks),
         agent=config.agent,
         embedded=is_embedded(to_json(config)),
+        examples=config.agent_examples != "0",
     )
 
 

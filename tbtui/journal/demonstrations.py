@@ -38,7 +38,7 @@ class DemonstrationError(UserError):
 
 
 class DemonstratedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer in the fields of Terminus-2's JSON."""
+    """An answer in the fields of Terminus-2's JSON; people read and edit every agent's so."""
 
     analysis: str = ""
     plan: str = ""
@@ -73,6 +73,8 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str | None
     """Digest of the tokenizer; None: unknown."""
     answer: DemonstratedAnswer
+    agent: str = "terminus-2"
+    """In whose form the answer is trained on."""
     compact: bool = True
     """The agent writes its JSON on one line."""
     status: Status = "pending"
@@ -103,6 +105,8 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The answer as the agent would have written it."""
+        if self.agent == "shell":
+            return shell_text(self.answer)
         return answer_text(self.answer, compact=self.compact)
 
 
@@ -199,6 +203,18 @@ def answer_object(answer: DemonstratedAnswer) -> dict[str, Any]:
 def answer_text(answer: DemonstratedAnswer, *, compact: bool) -> str:
     """Terminus-2's JSON."""
     return json.dumps(answer_object(answer), ensure_ascii=False, indent=None if compact else 2)
+
+
+def shell_text(answer: DemonstratedAnswer) -> str:
+    """The form of `agent=shell`: a block, and the word that ends a trial."""
+    block = "".join(each.keystrokes for each in answer.commands).strip("\n")
+    parts = [f"```bash\n{block}\n```"] * bool(block) + ["DONE"] * answer.task_complete
+    return "\n".join(parts)
+
+
+def is_shell_block(commands: Sequence[AgentCommand]) -> bool:
+    """Whether `agent=shell` could have given these commands: lines, and no single keys."""
+    return all(each.keystrokes.endswith("\n") for each in commands)
 
 
 def read_answer(text: str) -> DemonstratedAnswer:

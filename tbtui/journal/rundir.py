@@ -72,6 +72,11 @@ class RunDirectory:
         return self.path / "review_rules.toml"
 
     @property
+    def agent_examples(self) -> Path:
+        """The examples that the prompt of `agent=shell` shows, of a run that shows any."""
+        return self.path / "agent-examples.txt"
+
+    @property
     def trials(self) -> Path:
         return self.path / "trials"
 

@@ -40,7 +40,7 @@ class Standing:
     step_open: bool = True
     """It runs, or its batch is not handed over yet."""
     program: bool = False
-    """Its agent is a program, and not Terminus-2."""
+    """Its agent is a program, and none that acts in the trial's own terminal."""
     pending: str = ""
     """A command that is issued and not done."""
     has_tokens: bool = True
@@ -280,7 +280,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
                 (
                     lambda it: it.program,
                     "{trial} can't be forked: its agent is a program, whose conversation is its"
-                    " own; Terminus-2's trials can be",
+                    " own; those of agent=terminus-2 and agent=shell can be",
                 ),
             ),
             under_prime_rl="trials in Prime-RL's environment servers can't be forked",

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tbtui.errors import UserError
 from tbtui.imports import import_named
+from tbtui.vocabulary import TERMINAL_AGENTS
 
 if TYPE_CHECKING:
     from harbor.agents.base import BaseAgent
 
 Api = Literal["chat-completions", "responses", "messages", "any"]
-OWN_AGENTS = ("terminus-2", "oracle")
-"""Those that need no endpoint: Terminus-2 asks the engine itself, the oracle asks no model."""
+OWN_AGENTS = (*TERMINAL_AGENTS, "oracle")
+"""Those that need no endpoint: the first ask the engine itself, the oracle asks no model."""
 
 
 class AgentUnavailable(UserError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, override
 
@@ -25,9 +25,21 @@ _ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "ass
 class LinkedLLM(BaseLLM):
     """The engine's policy, reached through the trial's link."""
 
-    def __init__(self, link: TrialLink) -> None:
+    def __init__(
+        self,
+        link: TrialLink,
+        stop: tuple[str, ...] = (),
+        is_whole: Callable[[str], bool] = lambda text: False,
+    ) -> None:
+        """
+        Args:
+            stop: texts before which an answer ends.
+            is_whole: whether an answer that was cut off says all that counts before that.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self._link = link
+        self._stop = stop
+        self._is_whole = is_whole
         self.purpose: str | None = None
         """What the next calls are for, while they are no turns of the main agent."""
         self.chars_per_token = 4.0
@@ -56,7 +68,9 @@ class LinkedLLM(BaseLLM):
             notes.turns += 1
         messages = (*history_of(message_history or ()), Message("user", prompt))
         try:
-            completion = await link.sample(messages, turn=max(notes.turns, 1), purpose=purpose)
+            completion = await link.sample(
+                messages, turn=max(notes.turns, 1), purpose=purpose, stop=self._stop
+            )
         except ContextOverflow as error:
             if is_turn:
                 notes.turns -= 1  # the policy was never asked
@@ -74,7 +88,7 @@ class LinkedLLM(BaseLLM):
         chars = len(text) + sum(len(message.content) for message in messages)
         tokens = completion.prompt_tokens + completion.completion_tokens
         self.chars_per_token = max(1.0, chars / max(1, tokens))
-        if completion.truncated:
+        if completion.truncated and not (is_turn and self._is_whole(text)):
             if is_turn:
                 self._note_truncated()
             raise OutputLengthExceededError(
@@ -123,7 +137,7 @@ class _Command(Protocol):
 
 class _Result(Protocol):
     @property
-    def commands(self) -> list[_Command]: ...
+    def commands(self) -> Sequence[_Command]: ...
     @property
     def is_task_complete(self) -> object: ...
     @property
@@ -137,7 +151,7 @@ class _Result(Protocol):
 
 
 class Parser(Protocol):
-    """Harbor's TerminusJSONPlainParser."""
+    """Harbor's TerminusJSONPlainParser, or another agent's."""
 
     def parse_response(self, response: str) -> _Result: ...
 
@@ -158,8 +172,11 @@ class Understood:
     is_task_complete: bool
     error: str
     warning: str
+    """Goes into the policy's next prompt."""
     analysis: str = ""
     plan: str = ""
+    noted: str = ""
+    """The warnings that are recorded, whether or not the policy reads them."""
 
 
 class GuardedParser:
@@ -172,8 +189,10 @@ class GuardedParser:
     reads.
     """
 
-    def __init__(self, parser: Parser) -> None:
+    def __init__(self, parser: Parser, *, tells: bool = True) -> None:
+        """`tells`: warnings go into the policy's next prompt, not errors alone."""
         self._parser = parser
+        self._tells = tells
         self.last = Understood([], False, "", "")
 
     def parse_response(self, response: str) -> Understood:
@@ -190,13 +209,15 @@ class GuardedParser:
             if keystrokes != command.keystrokes:
                 warnings.append(f"- Command {number}: NULs and broken characters were left out")
             commands.append(CleanCommand(keystrokes, _seconds(command.duration)))
+        warning = "\n".join(warnings)
         self.last = Understood(
             commands=commands,
             is_task_complete=bool(result.is_task_complete),
             error=scrub(result.error),
-            warning="\n".join(warnings),
+            warning=warning if self._tells else "",
             analysis=scrub(str(result.analysis)),
             plan=scrub(str(result.plan)),
+            noted=warning,
         )
         return self.last
 

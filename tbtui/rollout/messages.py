@@ -47,8 +47,9 @@ ControlVerb = Literal[
 have are the engine's own business."""
 
 AgentName = str
-"""Who acts in a trial: the policy through Harbor's Terminus-2 (`terminus-2`) or through another
-agent of Harbor's or of one's own (`module:Class`), or the task's own solution (`oracle`)."""
+"""Who acts in a trial: the policy through Harbor's Terminus-2 (`terminus-2`), through our small
+agent (`shell`), through another agent of Harbor's or of one's own (`module:Class`), or the task's
+own solution (`oracle`)."""
 
 ControlAgent = Literal["untouched", "oracle"]
 """What acts in a control of a verdict: no agent, or the task's own solution."""
@@ -117,6 +118,8 @@ class TrialSpec:
     agent: AgentName | ControlAgent = "terminus-2"
     agent_kwargs: dict[str, Any] = field(default_factory=dict)
     """For the agent's class, where it is not Terminus-2."""
+    agent_examples: str = ""
+    """Solved tasks that the first prompt of `shell` shows."""
     agent_install: str = ""
     """A shell command that installs the agent's program, in place of Harbor's own."""
     agent_setup_network: bool = False

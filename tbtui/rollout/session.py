@@ -292,6 +292,19 @@ class PaneState:
     """All lines, history included, with escape sequences."""
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a terminal shows, and who has it."""
+
+    program: str
+    """Name of the program in the foreground."""
+    before_cursor: str
+    """The cursor's line, up to it."""
+    history: int
+    """Lines above the visible screen."""
+    screen: str
+
+
 class GatedSession(TmuxSession):
     """Sends no key and reads no screen while the trial is frozen; waits in active time."""
 
@@ -330,6 +343,19 @@ class GatedSession(TmuxSession):
         except ValueError:
             raise RuntimeError("tmux does not say how its pane stands") from None
         return PaneState(shell, server, history, row, bool(full), screen.stdout or "")
+
+    async def look(self) -> Look:
+        """What the terminal shows now. Raises `RuntimeError`: tmux gives no answer."""
+        asked = "#{history_size} #{cursor_x} #{cursor_y} #{pane_current_command}"
+        words = ["tmux", "display-message", "-p", "-t", self._session_name, asked]
+        answer = await self._shell.exec(shlex.join(words), user=self._user)
+        screen = await self.capture_pane()
+        try:
+            history, column, row, program = (answer.stdout or "").rstrip("\n").split(" ", 3)
+            lines = [*screen.split("\n"), *[""] * (int(row) + 1)]
+            return Look(program, lines[int(row)][: int(column)], int(history), screen)
+        except ValueError:
+            raise RuntimeError("tmux does not say what its pane shows") from None
 
     @property
     def previous_buffer(self) -> str | None:

@@ -88,17 +88,22 @@ class GatedTerminus(Terminus2):
         self._running = False
         self._confirmed = False
         self._acting_since: float | None = None
-        self._linked_llm = LinkedLLM(self._link)
+        self._linked_llm = self._make_llm()
         super().__init__(logs_dir, *args, **kwargs)
 
     @override
     def _init_llm(self, *args: Any, **kwargs: Any) -> BaseLLM:
         return self._linked_llm
 
+    def _make_llm(self) -> LinkedLLM:
+        return LinkedLLM(self._link)
+
+    def _make_parser(self) -> GuardedParser:
+        return GuardedParser(super()._get_parser())  # type: ignore[no-untyped-call]
+
     @override
     def _get_parser(self) -> GuardedParser:
-        parser = super()._get_parser()  # type: ignore[no-untyped-call]
-        self._guarded = GuardedParser(parser)
+        self._guarded = self._make_parser()
         return self._guarded
 
     @override
@@ -306,7 +311,7 @@ class GatedTerminus(Terminus2):
                 ),
                 complete,
                 error,
-                result.warning or None,
+                result.noted or None,
             )
         )
         return understood
@@ -379,7 +384,7 @@ class GatedTerminus(Terminus2):
     async def _send(self, commands: list[Command], session: TmuxSession) -> tuple[bool, str]:
         """Send keys; whether they timed out, and what is new in the terminal."""
         try:
-            return await super()._execute_commands(commands, session)
+            return await self._perform(commands, session)
         except RuntimeError as error:
             if isinstance(error, SandboxError):
                 raise
@@ -390,6 +395,9 @@ class GatedTerminus(Terminus2):
             _log.info("%s: keys refused: %s", self._link.spec.trial, error)
             screen = self._limit_output_length(await session.get_incremental_output())
             return False, f"The terminal refused these keys.\n{screen}"
+
+    async def _perform(self, commands: list[Command], session: TmuxSession) -> tuple[bool, str]:
+        return await super()._execute_commands(commands, session)
 
     def _seen(self, observation: str) -> None:
         link, since = self._link, self._acting_since

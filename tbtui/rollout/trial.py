@@ -47,6 +47,7 @@ from tbtui.rollout.oracle import IMPORT_PATH as ORACLE_IMPORT_PATH
 from tbtui.rollout.oracle import NOP_IMPORT_PATH
 from tbtui.rollout.outcome import decide
 from tbtui.rollout.reach import reach_from
+from tbtui.rollout.shell import IMPORT_PATH as SHELL_IMPORT_PATH
 from tbtui.rollout.states import prepare_states
 from tbtui.rollout.supervision import TEARDOWN, Patience, Supervisor, WatchedStretch
 from tbtui.rollout.task_digest import keep_digests_inside
@@ -73,6 +74,7 @@ _NEVER_SEC = 1e8
 _INSTALL_SEC = 3600.0
 """What an agent may take to be installed, once for all trials, those that wait for it included."""
 PATIENCE = Patience()
+_IN_TERMINAL = {"terminus-2": IMPORT_PATH, "shell": SHELL_IMPORT_PATH}
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +121,7 @@ def trial_config(spec: TrialSpec) -> TrialConfig:
 
 
 def _agent(spec: TrialSpec) -> AgentConfig:
-    if spec.agent != "terminus-2":
+    if spec.agent not in _IN_TERMINAL:
         own = {"oracle": ORACLE_IMPORT_PATH, "untouched": NOP_IMPORT_PATH}
         return AgentConfig(
             import_path=own.get(spec.agent, LINKED_AGENT_IMPORT_PATH),
@@ -131,7 +133,7 @@ def _agent(spec: TrialSpec) -> AgentConfig:
             ),
         )
     return AgentConfig(
-        import_path=IMPORT_PATH,
+        import_path=_IN_TERMINAL[spec.agent],
         model_name=spec.model_name,
         override_timeout_sec=_NEVER_SEC,
         kwargs={

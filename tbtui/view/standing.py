@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tbtui.journal.verbs import Standing
 from tbtui.view.state import RunState, TrialView
-from tbtui.vocabulary import RunPhase
+from tbtui.vocabulary import TERMINAL_AGENTS, RunPhase
 
 
 def standing(trial: TrialView, state: RunState, name: str = "it", asker: str = "") -> Standing:
@@ -24,7 +24,7 @@ def standing(trial: TrialView, state: RunState, name: str = "it", asker: str = "
         pending=trial.pending,
         successor=trial.successor or "",
         step_open=trial.live or _open_to_change(trial, state),
-        program=state.settings.get("agent", "terminus-2") != "terminus-2",
+        program=state.settings.get("agent", "terminus-2") not in TERMINAL_AGENTS,
         has_tokens=bool(trial.completion_tokens),
         prime_rl=is_prime_rl(state),
     )

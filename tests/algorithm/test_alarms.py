@@ -150,7 +150,7 @@ def test_what_the_settings_ask_for_is_no_alarm() -> None:
     (certain,) = told([healthy(**sampled | {"optim__entropy": 0.001})] * 3, cold)
     assert certain.text.startswith("entropy is 0.0010 nats")
     (idle,) = told([healthy(0.0, env__all__by_group__frac_mixed=0.0)] * NO_SIGNAL_STEPS, cold)
-    assert "easier tasks, or an agent" in idle.text
+    assert "easier tasks, or a shorter prompt with examples (agent=shell" in idle.text
     (cut,) = told([healthy(env__all__frac_truncated_turns=0.9)], cold)
     assert cut.text.endswith("max_tokens: raise it")
     (full,) = told([healthy(env__all__outcome__context_overflow=20.0)], cold)

@@ -57,6 +57,23 @@ def keeper_of(bench: Bench, **settings: Any) -> Any:
     return bench.runner.demonstrations
 
 
+async def test_in_the_small_agents_form_lines_are_a_block_and_single_keys_are_none(
+    bench: Bench,
+) -> None:
+    bench.policy = RotePolicy()
+    await kept(bench, shown(Message("user", "go")), agent="shell")
+    (only,) = Demonstrations(bench.directory).all()
+    assert only.text == "```bash\nrm notes\n```"
+    whole = msgspec.structs.replace(only.answer, task_complete=True)
+    assert only.reviewed("accepted", "bob", whole).text == "```bash\nrm notes\n```\nDONE"
+    assert not bench.policy.requests  # its answers have no words to fill in
+    pressed = dataclasses.replace(shown(trial="s0001-x-2"), typed=(Typed("key", "C-c"),))
+    bench.runner.demonstrations.keep(plan(), pressed, (1,), "ada")
+    assert len(Demonstrations(bench.directory).all()) == 1
+    (noted,) = bench.events(Noted)
+    assert noted.text == "s0001-x-2: no demonstration: agent=shell enters lines, and no single keys"
+
+
 async def kept(bench: Bench, message: Demonstrated, **settings: Any) -> DemonstrationKeeper:
     keeper: DemonstrationKeeper = keeper_of(bench, **settings)
     keeper.keep(plan(), message, (1, 2, 3), "ada")

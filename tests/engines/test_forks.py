@@ -25,7 +25,7 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.policies.base import SampleRequest
 from tbtui.view.reading import state_at_end
-from tests.rollout.scripted import DONE, act
+from tests.rollout.scripted import DONE, act, sh
 from tests.waiting import until
 
 from .real_run import RealRun
@@ -37,19 +37,23 @@ KEYS = (
 )
 
 
-def answer_by_turn(request: SampleRequest, keys: Sequence[str]) -> str:
-    """The keys of the turn that it is, and then twice that the task is complete."""
+def answer_by_turn(request: SampleRequest, keys: Sequence[str], agent: str) -> str:
+    """The keys of the turn that it is, and then that the task is complete."""
     turn = "".join(map(chr, request.prompt_ids)).count("<user>") - 1
+    if agent == "shell":
+        return sh(keys[turn].strip()) if turn < len(keys) else "DONE"
     return act(keys[turn], duration=0.1) if turn < len(keys) else DONE
 
 
 class Forked(RealRun):
-    """A step of three trials that take five turns, the last answers of which wait for `go`."""
+    """A step of three trials that take five turns (four with `agent=shell`, which doesn't have to
+    confirm its end), the last answers of which wait for `go`."""
 
     def __init__(self, where: Path, **settings: Any) -> None:
         super().__init__(where, **settings)
         self.keys = KEYS
-        self.policy.say = lambda request: answer_by_turn(request, self.keys)
+        agent = settings.get("agent", "terminus-2")
+        self.policy.say = lambda request: answer_by_turn(request, self.keys, agent)
 
     async def reach(self, turn: int) -> None:
         """Run until the first trial has ended this turn."""
@@ -82,7 +86,13 @@ async def run(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[F
         await forked.stop()
 
 
-async def test_forks_go_on_from_their_turn_with_the_exact_tokens(run: Forked) -> None:
+@pytest.mark.parametrize(
+    ("run", "turns"),
+    [({}, 5), ({"agent": "shell"}, 4)],
+    indirect=["run"],
+    ids=["terminus-2", "shell"],
+)
+async def test_forks_go_on_from_their_turn_with_the_exact_tokens(run: Forked, turns: int) -> None:
     await run.reach(3)
     result = await run.fork(3)
     assert result == f"2 forks of {run.first} from turn 3: f0001-solve"
@@ -95,10 +105,10 @@ async def test_forks_go_on_from_their_turn_with_the_exact_tokens(run: Forked) ->
     reader = JournalReader(run.directory)
     parent = reader.samples(run.first)
     for event in queued:
-        assert (ends[event.trial].outcome, ends[event.trial].turns) == ("solved", 5)
+        assert (ends[event.trial].outcome, ends[event.trial].turns) == ("solved", turns)
         assert ends[event.trial].reward == 1.0
         samples = reader.samples(event.trial)
-        assert [sample.turn for sample in samples] == [3, 4, 5]
+        assert [sample.turn for sample in samples] == [*range(3, turns + 1)]
         assert samples[0].prompt_ids == parent[2].prompt_ids
     reader.close()
     for reached in run.events(TrialForked):
@@ -255,6 +265,9 @@ async def test_a_snapshot_brings_files_shell_and_screen_back(run: Forked) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "run", [{}, {"agent": "shell"}], indirect=True, ids=["terminus-2", "shell"]
+)
 async def test_a_message_is_in_the_next_prompt_and_marks_the_trial(run: Forked) -> None:
     task = asyncio.create_task(run.begin())
     await until(lambda: len(run.policy.prompts) == 3)

@@ -228,6 +228,9 @@ ELSEWHERE: dict[str, str] = {
     "uv run python -m tests.by_hand.tinker_report Qwen/Qwen3-8B": "a key of Tinker's",
     "uv run --extra torch tbtui run model_name=Qwen/Qwen3-0.6B tasks_dir=tasks/workshop"
     " context_limit=16384": "PyTorch, and a model from the hub",
+    "uv run --extra torch tbtui run agent=shell agent_examples=4"
+    " model_name=HuggingFaceTB/SmolLM2-135M-Instruct max_tokens=96"
+    " max_turns=4": "PyTorch, and a model from the hub",
 }
 """Commands of others, or of this repository's tools: what they need that isn't here."""
 

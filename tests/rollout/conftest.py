@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tbtui.rollout.messages import TrialSpec
-from tests.rollout.scripted import ScriptedEngine, boxes, make_spec
+from tests.rollout.scripted import FORMS, Form, ScriptedEngine, boxes, make_spec
 from tests.tasks import make_task
 
 
@@ -32,6 +32,12 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scri
 @pytest.fixture(scope="session")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_task(tmp_path_factory.mktemp("tasks") / "hello")
+
+
+@pytest.fixture(params=FORMS, ids=lambda form: form.agent)
+def form(request: pytest.FixtureRequest) -> Form:
+    found: Form = request.param
+    return found
 
 
 @pytest.fixture

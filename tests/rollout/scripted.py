@@ -82,6 +82,33 @@ DONE = act(done=True)
 HELLO = act("echo hi > /app/hello.txt\n")
 
 
+def sh(block: str) -> str:
+    """An answer as `agent=shell` wants it."""
+    return f"```bash\n{block}\n```"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the answers of an agent that acts in the trial's terminal are written."""
+
+    agent: str
+    act: Callable[[str], str]
+    """An answer that enters this line."""
+    done: str
+    confirms: int
+    """How often it has to say so."""
+
+    @property
+    def hello(self) -> str:
+        return self.act("echo hi > /app/hello.txt")
+
+
+FORMS = [
+    Form("terminus-2", lambda line: act(f"{line}\n"), DONE, 2),
+    Form("shell", sh, "DONE", 1),
+]
+
+
 @dataclass
 class Seen:
     """What a trial's messages were, in order."""

@@ -41,6 +41,7 @@ from tests.rollout.scripted import (
     HELLO,
     Cut,
     Fail,
+    Form,
     Script,
     ScriptedEngine,
     Silence,
@@ -100,30 +101,30 @@ async def test_solves_a_task(engine: ScriptedEngine, spec: TrialSpec) -> None:
 # Control
 
 
-async def test_pause_at_the_boundary(engine: ScriptedEngine, spec: TrialSpec) -> None:
-    spec = changed(spec, budget_sec=2.5)
-    engine.start(spec, [HELLO, Silence()])
+async def test_pause_at_the_boundary(engine: ScriptedEngine, spec: TrialSpec, form: Form) -> None:
+    spec = changed(spec, budget_sec=2.5, agent=form.agent)
+    engine.start(spec, [form.hello, Silence(), form.done])
     await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 2)
     wanted = engine.seen[spec.trial].of(SampleWanted)[1]
     engine.pool.control(spec.trial, "pause", "let me look")
-    engine.pool.reply(Completion(wanted.request, wanted.trial, DONE, False, 1, 1))
+    engine.pool.reply(Completion(wanted.request, wanted.trial, form.act("true"), False, 1, 1))
     await engine.wait_for(spec.trial, PauseEntered)
     await asyncio.sleep(2.6)  # more than its budget
     seen = engine.seen[spec.trial]
     assert len(seen.of(SampleWanted)) == 2
     assert not seen.of(TrialDone)
     engine.pool.control(spec.trial, "resume")
-    wanted = await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 3)
-    engine.pool.reply(Completion(wanted.request, wanted.trial, DONE, False, 1, 1))
     facts = await engine.facts(spec.trial)
-    assert (facts.finish, facts.verdict) == ("completed", 1.0)
+    assert (facts.finish, facts.verdict, facts.turns) == ("completed", 1.0, 2 + form.confirms)
     assert facts.seconds.paused > 2
     assert len(seen.of(PauseLeft)) == 1
 
 
 @pytest.mark.parametrize("state", ["sampling", "paused"])
-async def test_stop_still_verifies(engine: ScriptedEngine, spec: TrialSpec, state: str) -> None:
-    engine.start(spec, [HELLO, Silence()])
+async def test_stop_still_verifies(
+    engine: ScriptedEngine, spec: TrialSpec, state: str, form: Form
+) -> None:
+    engine.start(changed(spec, agent=form.agent), [form.hello, Silence()])
     if state == "paused":
         await engine.wait_for(spec.trial, SampleWanted)
         engine.pool.control(spec.trial, "pause")

@@ -25,12 +25,14 @@ from tbtui.rollout.outcome import decide
 from tests.rollout.scripted import (
     DONE,
     HELLO,
+    Form,
     ScriptedEngine,
     Silence,
     act,
     boxes,
     changed,
     make_spec,
+    sh,
 )
 from tests.tasks import make_task
 from tests.waiting import until
@@ -110,9 +112,9 @@ async def test_freeze_while_the_model_is_asked(engine: ScriptedEngine, spec: Tri
 
 @pytest.mark.parametrize("paused", [True, False], ids=["paused", "before it acts"])
 async def test_a_trial_is_frozen_between_turns(
-    engine: ScriptedEngine, spec: TrialSpec, paused: bool
+    engine: ScriptedEngine, spec: TrialSpec, paused: bool, form: Form
 ) -> None:
-    engine.start(spec, [HELLO, DONE, DONE])
+    engine.start(changed(spec, agent=form.agent), [form.hello, form.done])
     if paused:
         await engine.wait_for(spec.trial, SampleWanted)
         engine.pool.control(spec.trial, "pause")
@@ -146,12 +148,19 @@ async def test_a_verification_is_not_held(
     assert not engine.seen[spec.trial].of(PauseEntered)
 
 
+ENDLESS = "echo hi > /app/hello.txt; sleep 600"
+
+
 @pytest.mark.parametrize("verb", ["stop", "expire", "cancel"])
+@pytest.mark.parametrize(
+    ("agent", "answer"),
+    [("terminus-2", act(f"{ENDLESS}\n", duration=60)), ("shell", sh(ENDLESS))],
+    ids=["terminus-2", "shell"],
+)
 async def test_the_end_of_a_frozen_trial(
-    engine: ScriptedEngine, spec: TrialSpec, verb: ControlVerb
+    engine: ScriptedEngine, spec: TrialSpec, verb: ControlVerb, agent: str, answer: str
 ) -> None:
-    script = [act("echo hi > /app/hello.txt; sleep 600\n", duration=60)]
-    engine.start(spec, script)
+    engine.start(changed(spec, agent=agent), [answer])
     await acting(engine, spec)
     await until(lambda: pane(spec).exists() and b"sleep 600\r\n" in pane(spec).read_bytes())
     engine.pool.control(spec.trial, "freeze")

@@ -23,7 +23,16 @@ from tbtui.rollout.messages import (
     TypeKeys,
 )
 from tbtui.rollout.outcome import decide
-from tests.rollout.scripted import DONE, Answer, ScriptedEngine, Seen, Silence, act
+from tests.rollout.scripted import (
+    DONE,
+    Answer,
+    Form,
+    ScriptedEngine,
+    Seen,
+    Silence,
+    act,
+    changed,
+)
 from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
@@ -91,8 +100,9 @@ def hands(engine: ScriptedEngine, spec: TrialSpec) -> Hands:
     return Hands(engine, spec)
 
 
-async def test_a_person_solves_it_and_the_agent_sees_that(hands: Hands) -> None:
-    seen = await hands.take(act("cd /tmp\n"), DONE)
+async def test_a_person_solves_it_and_the_agent_sees_that(hands: Hands, form: Form) -> None:
+    hands.spec = changed(hands.spec, agent=form.agent)
+    seen = await hands.take(form.act("cd /tmp"), form.done)
     assert len(seen.of(PauseEntered)) == 1
     assert not (await hands.type(text("echo hi > /app/hello.txt"), ENTER)).error
     facts = await hands.give_back()

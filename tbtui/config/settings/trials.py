@@ -49,7 +49,8 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     agent: Annotated[
         str,
         About(
-            "Agent through which the policy acts: terminus-2, another of Harbor's (mini-swe-agent,"
+            "Agent through which the policy acts: terminus-2, shell (a block of bash per turn, for"
+            " small models), another of Harbor's (mini-swe-agent,"
             " codex, claude-code, ...), module:Class; or, only to evaluate, the task's own solution"
             " (oracle)",
             "terminus-2: it needs nothing in the sandbox but tmux",
@@ -76,6 +77,16 @@ class Trials(Evaluation, frozen=True, kw_only=True):
         ),
         Fixed.TRIALS,
     ] = msgspec.field(default_factory=dict)
+    agent_examples: Annotated[
+        str,
+        About(
+            "Solved tasks in the first prompt of agent=shell: 0 to 8 of the training tasks, whose"
+            " solutions are performed before the first step; or a file of examples",
+            "0: the shortest prompt",
+            trust="path",
+        ),
+        Fixed.TRIALS,
+    ] = "0"
     agent_install: Annotated[
         str | None,
         About(

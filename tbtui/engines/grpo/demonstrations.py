@@ -25,6 +25,7 @@ from tbtui.journal.demonstrations import (
     DemonstrationError,
     Demonstrations,
     commands_of,
+    is_shell_block,
 )
 from tbtui.journal.events import DemonstrationKept, DemonstrationsTrained, Noted
 from tbtui.policies.base import Datum, PolicyError, SampleRequest
@@ -74,7 +75,14 @@ class DemonstrationKeeper:
         """Keep what was typed in a trial, if the settings want it."""
         style = _style(message)
         commands = commands_of(message.typed, style.seconds)
+        agent = self._run.config.agent
         if self._run.config.demos == "off" or not commands:
+            return
+        if agent == "shell" and not is_shell_block(commands):
+            text = (
+                f"{message.trial}: no demonstration: agent=shell enters lines, and no single keys"
+            )
+            self._journal.append(Noted(level="warning", text=text))
             return
         kept = Demonstration(
             trial=message.trial,
@@ -87,6 +95,7 @@ class DemonstrationKeeper:
             prompt_ids=prompt,
             tokenizer=self._policy.info.tokenizer,
             answer=DemonstratedAnswer(commands=commands),
+            agent=agent,
             compact=style.compact,
         )
         try:
@@ -104,6 +113,8 @@ class DemonstrationKeeper:
                 commands=len(commands),
             )
         )
+        if agent == "shell":  # whose answers need no words
+            return
         filling = asyncio.get_running_loop().create_task(self._fill_words(kept, plan.seed))
         self._filling.add(filling)
         filling.add_done_callback(self._filling.discard)

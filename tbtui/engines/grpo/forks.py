@@ -37,6 +37,7 @@ from tbtui.journal.events import CommandDone, ForksStarted, Noted, TurnsValued, 
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.view.sentences import forks_asked_line, search_line
+from tbtui.vocabulary import TERMINAL_AGENTS
 
 MOST_FORKS = 256
 """In one group."""
@@ -291,9 +292,10 @@ class ForkGroups:
         origin = await asyncio.to_thread(read)
         if origin.task not in self._tasks:
             raise ForkError(f"{request.trial}: its task {origin.task} is none of this run's")
-        if self._run.config.agent != "terminus-2":
+        if self._run.config.agent not in TERMINAL_AGENTS:
             raise ForkError(
-                f"fork: only Terminus-2's trials have turns, not {self._run.config.agent}'s"
+                f"fork: only trials of {' and '.join(TERMINAL_AGENTS)} have turns, not"
+                f" {self._run.config.agent}'s"
             )
         return origin
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import override
 
 from tbtui.algorithm.costs import Tokens, sampled_tokens
 from tbtui.algorithm.evaluation import PASS_REWARD
+from tbtui.catalog.load import TaskInfo
 from tbtui.config import RunConfig
 from tbtui.engines.awaiting import comes_before
 from tbtui.engines.grpo.completions import Asker, Completions
 from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.demonstrations import DemonstrationKeeper
+from tbtui.engines.grpo.examples import ScriptedTrials, example_spec
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, UnusableTasks, retry_wait
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, alarm_of
 from tbtui.engines.grpo.pausing import Outages, RunPause
@@ -59,12 +62,15 @@ from tbtui.rollout.messages import (
     Demonstrated,
     EndpointSpec,
     EnvironmentSpec,
+    FromWorker,
     RewardChoice,
     SampleWanted,
     TrialFacts,
     TrialSpec,
 )
 from tbtui.rollout.outcome import short_reason
+from tbtui.rollout.pool import WorkerId, WorkerLostInfo
+from tbtui.rollout.shell_format import without_own
 
 _AGENT_FAILURES = 3
 """Trials whose agent can't be set up, and none that has worked, after which it is the agent's."""
@@ -90,6 +96,8 @@ class TrialSettings:
     check_zeros: CheckZeros = "faults"
     kill_before_verifying: bool = False
     fixed_programs: bool = False
+    examples: str = ""
+    """Solved tasks that the agent's first prompt shows."""
 
 
 def _never_verified(facts: TrialFacts) -> bool:
@@ -219,6 +227,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         config, journal = settings.config, run.journal
         admission = Admission(config.n_parallel_envs, config.env_starts_per_sec)
         super().__init__(journal, admission, pool)
+        self._scripted_trials = ScriptedTrials(self.pool)
         self._guard = guard
         self.outages = Outages(journal) if guard is None else guard.outages
         self.pause = RunPause(self.steering, journal, self.outages, paused=run.start.paused)
@@ -246,6 +255,31 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         self.completions.change(config.retry_wait_sec, config.sample_timeout_sec)
         self._pacer.change(config.pace_sec)
         self._admission.change(config.n_parallel_envs, config.env_starts_per_sec)
+
+    def show_examples(self, examples: str) -> None:
+        """Have these in the first prompt of every trial that starts from now on."""
+        self._settings = dataclasses.replace(self._settings, examples=examples)
+
+    async def perform(self, task: TaskInfo, answers: Sequence[str]) -> str | None:
+        """Give these answers in a trial that is none of the run's; what its first block has left
+        on the screen, None where that earned no reward."""
+        plan = TrialPlan(task, "example", 0, 0, "train", 1.0, 0, ())
+        spec = self._spec(plan, f"example-{task.name.replace('/', '--')}", task.agent_timeout_sec)
+        place = self._settings.trials_dir
+        with tempfile.TemporaryDirectory(
+            prefix=".examples-", dir=place, ignore_cleanup_errors=True
+        ) as at:
+            return await self._scripted_trials.perform(example_spec(spec, Path(at)), answers)
+
+    @override
+    def on_message(self, worker: WorkerId, message: FromWorker) -> None:
+        if not self._scripted_trials.take(message):
+            super().on_message(worker, message)
+
+    @override
+    def on_worker_lost(self, lost: WorkerLostInfo) -> None:
+        self._scripted_trials.lost(lost.trials)
+        super().on_worker_lost(lost)
 
     async def run(
         self, place: Place[TrialPlan], attempt: int = 1, consumed: Tokens | None = None
@@ -398,6 +432,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             keep=config.keep,
             agent="oracle" if self._scripted(plan) else config.agent,
             agent_kwargs=config.agent_kwargs,
+            agent_examples=without_own(settings.examples, plan.task.instruction),
             agent_install=config.agent_install or "",
             agent_setup_network=config.agent_setup_network,
             endpoint=EndpointSpec(config.endpoint_public_url, config.endpoint_port),

@@ -187,6 +187,7 @@ SETTINGS: Mapping[str, SettingMapping] = MappingProxyType(
         "agent": _refused("in Prime-RL the policy acts through Terminus-2", "terminus-2"),
         "oracle_tasks": _refused("in Prime-RL the policy acts, through Terminus-2", ()),
         "agent_kwargs": _refused("Terminus-2 has settings of its own", {}),
+        "agent_examples": _refused("in Prime-RL the policy acts through Terminus-2", "0"),
         "agent_install": _refused("in Prime-RL the policy acts through Terminus-2", None),
         "agent_setup_network": _refused("in Prime-RL the policy acts through Terminus-2", False),
         "endpoint_public_url": _refused("in Prime-RL the policy acts through Terminus-2", None),

@@ -208,6 +208,7 @@ def _sampling_facts(state: RunState) -> SamplingSettings:
         float(temperature) if isinstance(temperature, int | float) else 1.0,
         state.thinks and state.settings.get("thinking") != "off",
         agent if isinstance(agent, str) else "terminus-2",
+        state.settings.get("agent_examples", "0") != "0",
         state.policy == "local",
     )
 
