@@ -1,4 +1,5 @@
-"""What a run's settings say of its sampling, and what to change where sampling teaches nothing."""
+"""How tokens are drawn; what a run's settings say of it, and what to change where sampling teaches
+nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +8,50 @@ from dataclasses import dataclass
 LOW_TEMPERATURE = 0.5
 """At and below which a small model is hardly more readable, and its trials hardly differ. Chosen:
 one of 135 million parameters learned at .7."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the tokens of a completion are drawn from a model's distribution, and what ends it.
+
+    The order is vLLM's: logits are divided by the temperature, then `min_p`, `top_k` and `top_p`
+    leave tokens out, each of what those before it have left; what is left is drawn from in
+    proportion.
+    """
+
+    temperature: float = 1.0
+    """0: the likeliest token."""
+    top_p: float = 1.0
+    """The fewest of the likeliest tokens are left whose probabilities sum to this at least."""
+    top_k: int = 0
+    """So many of the likeliest tokens are left, with all that are as likely as the last of them; 0:
+    all."""
+    min_p: float = 0.0
+    """Tokens less likely than this share of the likeliest one's probability are left out."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion, the last token of which ends the first of them."""
+
+    @property
+    def truncates(self) -> bool:
+        """Whether tokens may be left out."""
+        return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
+
+    @property
+    def is_model(self) -> bool:
+        """Whether what is drawn from is the model's own distribution."""
+        return self.temperature == 1 and not self.truncates
+
+    @property
+    def text(self) -> str:
+        """`temperature 0.7, top_p 0.9`."""
+        parts = [f"temperature {self.temperature:g}"]
+        parts += [f"top_p {self.top_p:g}"] * (self.top_p < 1)
+        parts += [f"top_k {self.top_k}"] * (self.top_k > 0)
+        parts += [f"min_p {self.min_p:g}"] * (self.min_p > 0)
+        return ", ".join(parts)
+
+
+MODEL_ITSELF = SamplingParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +69,8 @@ class SamplingSettings:
     """The agent's prompt shows solved tasks."""
     embedded: bool = False
     """The model is the one that is shipped, which knows its own tasks and agent alone."""
+    truncates: bool = False
+    """Unlikely tokens are left out (top_p, top_k, min_p)."""
 
 
 DEFAULT_SAMPLING = SamplingSettings()
@@ -53,10 +100,11 @@ def for_alike(sampling: SamplingSettings) -> str:
     return "larger groups"
 
 
-def certainty(temperature: float) -> tuple[str, str]:
-    """The metric that shows how certain the policy itself is, and its name on screens: of what is
-    sampled at another temperature than 1, -log p shows the temperature."""
-    return ("optim/neg_logprob", "-log p") if temperature == 1 else ("optim/entropy", "entropy")
+def certainty(sampling: SamplingSettings) -> tuple[str, str]:
+    """The metric that shows how certain the policy itself is, and its name on screens: -log p of
+    tokens that are drawn from another distribution than the policy's is no estimate of it."""
+    drawn_from_it = sampling.temperature == 1 and not sampling.truncates
+    return ("optim/neg_logprob", "-log p") if drawn_from_it else ("optim/entropy", "entropy")
 
 
 def for_full_context(sampling: SamplingSettings) -> str:

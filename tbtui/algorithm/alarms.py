@@ -177,7 +177,7 @@ def reward_collapse(history: Sequence[Step]) -> Finding | None:
 
 def logprob_collapse(history: Sequence[Step]) -> Finding | None:
     """The mean log-probability has collapsed: the policy is certain of every token, or of none."""
-    name, called = certainty(history[-1].sampling.temperature)
+    name, called = certainty(history[-1].sampling)
     values = [step.metrics[name] for step in history if name in step.metrics]
     if len(values) < SURPRISE_WINDOW:
         return None
@@ -206,8 +206,8 @@ def logprob_collapse(history: Sequence[Step]) -> Finding | None:
 def sampler_mismatch(history: Sequence[Step]) -> Finding | None:
     """Sampler and trainer disagree about the same tokens.
 
-    The sampler's log-probabilities are those of its temperature, the trainer's of 1: of another
-    temperature their difference shows what was asked for.
+    Both log-probabilities are the model's own: what the settings ask for (temperature, left-out
+    tokens) makes no difference between them.
     """
     known = [s.metrics for s in history if "optim/kl_sample_train_v2" in s.metrics]
     if not known:
@@ -218,8 +218,6 @@ def sampler_mismatch(history: Sequence[Step]) -> Finding | None:
     limit = MISMATCH_KL_STALE if stale else MISMATCH_KL
     gap = latest.get("optim/max_logprob_gap", 0.0)
     numbers = {"kl": kl, "limit": limit, "gap": gap, "staleness": stale}
-    if history[-1].sampling.temperature != 1 and math.isfinite(kl):
-        return None
     if not kl <= limit:  # NaN is a mismatch too
         text = f"sampler and trainer differ by {kl:.3g} nats a token, limit {limit:g}"
     elif not stale and not gap <= MISMATCH_GAP:

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One completion: P prompt ids, N completion ids and their N log-probabilities (nats)."""
+    """One completion: P prompt ids, N completion ids and their N log-probabilities (nats) by the
+    model itself, NaN where the sampler doesn't give that."""
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]

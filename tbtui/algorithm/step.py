@@ -3,8 +3,9 @@
 1. `score_groups`: rewards are shaped, and become advantages within their group (`advantages.py`);
    a rollout's model calls become segments (`segments.py`).
 2. `trial_data`: a segment with its advantage and weights is a `Datum`.
-3. `with_reference_kl`, `truncated_importance`: log-probabilities under other weights than the
-   sampler's change advantages and weights.
+3. `with_unknown`, `with_reference_kl`, `truncated_importance`: log-probabilities under other
+   weights than the sampler's stand for those that it doesn't give, and change advantages and
+   weights.
 4. `divided`: weights are divided by the normaliser of the batch.
 
 The gradient of what comes out is the policy's to compute, with a loss of `losses.py`.
@@ -239,6 +240,16 @@ class Datum:
     same index; where `mask` is False the others are ignored. `mask[0]` is always False: nothing
     precedes the first token. `weights` scales each token's loss and carries the normaliser chosen
     by the algorithm, so that a policy only ever sums.
+
+    `logprobs` are the model's own, at temperature 1 and of all tokens, because the trainer's are.
+    Trials may be drawn at another temperature, and without unlikely tokens: a token's probability
+    is then divided by the mass that is left, which is no change of the policy. Compared with the
+    trainer's, it would make a ratio that is biased before anything is learned, and clipped for
+    what was asked for (huggingface/trl issues 4159 and 6789). So the ratio is that of the trained
+    model to the sampler's model, 1 on-policy. Draws that are not the model's are off-policy all the
+    same, and nothing corrects that. Others have the trainer repeat the sampler's temperature and
+    truncation (PrimeIntellect-ai/prime-rl pull request 2601, NVIDIA-NeMo/RL 2053, the "keep
+    sampling mask" of DeepSeek-V3.2): they train the policy that is drawn from, and not the model.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -338,6 +349,23 @@ def _datum(segment: Segment, advantage: float | npt.NDArray[np.float32], weight:
 
 Logprobs = Sequence[npt.NDArray[np.float32]]
 """For each datum, log-probabilities (nats) of its masked tokens, in order of position."""
+
+
+def has_unknown(data: Sequence[Datum]) -> bool:
+    """Whether the sampler doesn't give the model's log-probability of some trained token."""
+    return any(bool(np.isnan(datum.logprobs[datum.mask]).any()) for datum in data)
+
+
+def with_unknown(data: Sequence[Datum], trainer: Logprobs) -> list[Datum]:
+    """Data in which log-probabilities that the sampler doesn't give are the trainer's, of the
+    weights before the optimiser step, as in verl, which recomputes them all: the ratio is 1 there,
+    and says nothing of weights that are older, or of a sampler that computes otherwise."""
+    known = []
+    for datum, now in zip(data, trainer, strict=True):
+        logprobs, own = datum.logprobs.copy(), datum.logprobs[datum.mask]
+        logprobs[datum.mask] = np.where(np.isnan(own), now, own)
+        known.append(replace(datum, logprobs=logprobs))
+    return known
 
 
 def reference_kl(data: Sequence[Datum], reference: Logprobs) -> float:

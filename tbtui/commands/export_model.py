@@ -24,6 +24,7 @@ from tbtui.errors import UserError
 from tbtui.invocation import to_type
 from tbtui.journal.events import EvalFinished, RunStarted
 from tbtui.journal.rundir import RunDirectory, find_run
+from tbtui.policies import sampling_of
 from tbtui.terminal import counted, visible
 from tbtui.view.preview import changed_settings
 
@@ -171,7 +172,7 @@ def _card(
         f"| base model | {base}{'' if base == _LOCAL else ', whose licence applies'} |",
         f"| trained | {trained}{', merged into the base' * (whole and trained == adapter)} |",
         f"| learning rate | {config.learning_rate:g}, {config.lr_schedule} |",
-        f"| sampled at | temperature {config.temperature:g} |",
+        f"| sampled at | {sampling_of(config, config.temperature).text} |",
         f"| steps | {step} |",
         f"| trained on | {counted(record.tasks, 'task')} of `{where}` |",
         f"| held out, before | {_rate(record.first)} |",

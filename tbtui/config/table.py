@@ -35,16 +35,22 @@ class Setting:
     @property
     def bounds(self) -> str:
         about = self.about
-        words = (("of at least", about.ge), ("above", about.gt), ("below", about.lt))
+        words = (
+            ("of at least", about.ge),
+            ("above", about.gt),
+            ("at most", about.le),
+            ("below", about.lt),
+        )
         return " and ".join(f"{word} {bound:g}" for word, bound in words if bound is not None)
 
     def allows(self, number: float) -> bool:
         """Whether a number is finite and within the bounds."""
-        ge, gt, lt = self.about.ge, self.about.gt, self.about.lt
+        ge, gt, le, lt = self.about.ge, self.about.gt, self.about.le, self.about.lt
         return (
             (isinstance(number, int) or math.isfinite(number))
             and (ge is None or number >= ge)
             and (gt is None or number > gt)
+            and (le is None or number <= le)
             and (lt is None or number < lt)
         )
 

@@ -40,6 +40,27 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
 
 
+MOST_STOPS = 16
+"""Every answer is searched for each."""
+
+
+def _sampling(config: RunConfig) -> Iterator[Problem]:
+    if config.temperature == 0 and config.step_limit != 0:
+        yield error(
+            "temperature=0: the trials of a group would all be the same, and a group of equal"
+            " rewards has no gradient; give more than 0, such as temperature=0.7"
+        )
+    if config.eval_temperature == 0 and config.eval_group_size > 1:
+        yield error(
+            f"eval_temperature=0: the {config.eval_group_size} trials of a task would all be the"
+            " same; give eval_group_size=1, or more than 0"
+        )
+    if "" in config.stop:
+        yield error("stop: one of the texts is empty, and would end every answer; leave it out")
+    if len(config.stop) > MOST_STOPS:
+        yield error(f"stop: there are {len(config.stop)} texts; give {MOST_STOPS} at most")
+
+
 def _rewards(config: RunConfig) -> Iterator[Problem]:
     if config.reward_key is not None and config.reward_weights:
         yield error(
@@ -56,6 +77,7 @@ def common_problems(config: RunConfig) -> list[Problem]:
         *_review(config),
         *_evaluation(config),
         *_rewards(config),
+        *_sampling(config),
         *agent_problems(config),
         *_lengths(config),
         *_where(config),

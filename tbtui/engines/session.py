@@ -53,6 +53,7 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
+from tbtui.policies import sampling_of
 from tbtui.policies.base import (
     Ended,
     Policy,
@@ -366,6 +367,7 @@ def _sampling_facts(config: RunConfig, info: PolicyInfo) -> SamplingSettings:
         agent=config.agent,
         embedded=is_embedded(to_json(config)),
         examples=config.agent_examples != "0",
+        truncates=sampling_of(config, config.temperature).truncates,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +15,10 @@ from tbtui.journal.database import is_time
 from tbtui.journal.events import ToolUse
 from tbtui.paths import MOST_RECORDED, read_plain
 from tbtui.view.transcript import PERSON
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 VERSION = "ATIF-v1.7"
 
@@ -224,6 +229,11 @@ def json_lines(record: TrialRecord) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def _or_none(logprobs: npt.NDArray[np.float32]) -> list[float | None]:
+    """Log-probabilities, None where one is not known: JSON has no NaN."""
+    return [None if math.isnan(each) else each for each in logprobs.tolist()]
+
+
 def _row(record: TrialRecord, call: CallRecord) -> dict[str, Any]:
     queued, finished = record.queued, record.transcript.finished
     turn, sample = call.turn, call.sample
@@ -245,6 +255,7 @@ def _row(record: TrialRecord, call: CallRecord) -> dict[str, Any]:
         "prompt_ids": None if sample is None else list(sample.prompt_ids),
         "completion_ids": None if sample is None else list(sample.completion_ids),
         "logprobs": sample.logprobs.tolist() if sample and sample.has_logprobs else None,
+        "model_logprobs": _or_none(sample.of_model) if sample and sample.has_logprobs else None,
         "pieces": None if sample is None else list(sample.pieces),
         "new_in_prompt": None if sample is None else sample.prompt_text,
         "stop_reason": None if sample is None else sample.stop_reason,

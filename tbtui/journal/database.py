@@ -25,6 +25,10 @@ _STEPS_AT_LEAST, _STEPS_A_BYTE = 20_000_000, 50
 """Steps that a query may take: a few go through a row, and no row takes less than some bytes. More
 of them means that a damaged file leads in circles."""
 
+HAS_MODEL_LOGPROBS = (
+    "SELECT count(*) FROM pragma_table_info('samples') WHERE name = 'model_logprobs'"
+)
+
 
 class JournalError(UserError):
     """The journal can't be written or read; the message is one line for a person."""
@@ -122,6 +126,12 @@ class Database:
         if not isinstance(seq, int) or seq > self._size():
             raise JournalError(f"{self._file}: can't be read (its last row has the number {seq})")
         return seq
+
+    def model_logprobs(self) -> str:
+        """SQL for the column of that name in `samples`; NULL where the journal's version had
+        none."""
+        (found,) = self.row(HAS_MODEL_LOGPROBS)
+        return "samples.model_logprobs" if found else "NULL"
 
     def timeless(self, after: int) -> int | None:
         """Number of the first event after `after` whose time is none; None: all have one."""

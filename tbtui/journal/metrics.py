@@ -390,11 +390,13 @@ class Profile:
     """The step has more answers than are read."""
     temperatures: tuple[float, ...] = ()
     """At which these were sampled."""
+    truncated: bool = False
+    """Unlikely tokens were left out."""
 
     @property
     def is_entropy(self) -> bool:
         """Whether the points estimate the policy's entropy."""
-        return self.temperatures == (1.0,)
+        return self.temperatures == (1.0,) and not self.truncated
 
 
 def profile_steps(run: RunDirectory, until: int | None = None) -> tuple[int, ...]:
@@ -421,7 +423,8 @@ def read_profile(run: RunDirectory, step: int) -> Profile:
     """
     with contextlib.closing(Database(run)) as db:
         calls = db.rows(
-            "SELECT samples.id, samples.logprobs, samples.temperature FROM events AS queued"
+            "SELECT samples.id, samples.logprobs, samples.temperature,"
+            f" {db.model_logprobs()} IS NOT NULL FROM events AS queued"
             " JOIN samples ON samples.trial = queued.trial"
             f" WHERE queued.kind = 'trial_queued' AND {in_body('$.step', 'queued')} = ?"
             f" AND {in_body('$.purpose', 'queued')} = 'train' AND NOT samples.summary"
@@ -431,7 +434,7 @@ def read_profile(run: RunDirectory, step: int) -> Profile:
     counts: list[int] = []
     sums: list[float] = []
     squares: list[float] = []
-    for id, blob, _ in calls[:_MOST_CALLS]:
+    for id, blob, *_ in calls[:_MOST_CALLS]:
         try:
             logprobs = unpack_floats(blob)
         except ValueError as error:
@@ -450,6 +453,7 @@ def read_profile(run: RunDirectory, step: int) -> Profile:
         variance = max(0.0, square - count * mean * mean) / max(1, count - 1)
         half = _NORMAL_95 * math.sqrt(variance / count)
         points.append(Point(place + 1.0, mean, max(0.0, mean - half), mean + half))
-    temperatures = tuple(sorted({temperature for _, _, temperature in calls[:_MOST_CALLS]}))
+    temperatures = tuple(sorted({temperature for _, _, temperature, _ in calls[:_MOST_CALLS]}))
+    truncated = any(temperature == 1 and other for _, _, temperature, other in calls[:_MOST_CALLS])
     count, cut = min(len(calls), _MOST_CALLS), len(calls) > _MOST_CALLS
-    return Profile(step, tuple(points), count, cut, temperatures)
+    return Profile(step, tuple(points), count, cut, temperatures, truncated)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -205,17 +206,22 @@ class JournalReader:
         tail: tuple[int, ...] = ()
         for row in self._db.rows(
             "SELECT turn, carried, new_prompt_ids, completion_ids, logprobs, pieces, prompt_text,"
-            " stop_reason, weights_version, temperature, seconds, summary, id"
-            " FROM samples WHERE trial = ? ORDER BY id LIMIT ?",
+            " stop_reason, weights_version, temperature, seconds, summary, id,"
+            f" {self._db.model_logprobs()} FROM samples WHERE trial = ? ORDER BY id LIMIT ?",
             (trial, limit),
         ):
             with self._sound_sample(row[12]):
                 if not all(map(isinstance, row, _SAMPLE)):
                     raise ValueError("another type than was written")
+                models = None if row[13] is None else unpack_floats(row[13])
                 prompt = tail[: row[1]] + unpack_ids(row[2])
                 completion, logprobs = unpack_ids(row[3]), unpack_floats(row[4])
                 pieces = unpack_texts(row[5])
-                if not len(completion) == len(logprobs) == len(pieces):
+                if models is None and row[9] != 1.0:
+                    # What was recorded is what was sampled from, and nothing else.
+                    models = [math.nan] * len(completion)
+                lengths = {len(completion), len(logprobs), len(pieces)}
+                if len(lengths | ({len(models)} if models is not None else set())) != 1:
                     raise ValueError("not as many texts or log-probabilities as tokens")
                 tail = prompt + completion
                 records.append(
@@ -232,6 +238,7 @@ class JournalReader:
                         temperature=row[9],
                         seconds=row[10],
                         summary=bool(row[11]),
+                        model_logprobs=None if models is None else np.asarray(models, np.float32),
                     )
                 )
         return records

@@ -44,6 +44,14 @@ class SampleRecord:
     seconds: float
     summary: bool = False
     """The agent asked for it to summarise its own history, not to act."""
+    model_logprobs: npt.NDArray[np.float32] | None = None
+    """Those of the model itself, at temperature 1 and of all tokens, where `logprobs` are of what
+    was sampled from; NaN: not known. None: they are the same."""
+
+    @property
+    def of_model(self) -> npt.NDArray[np.float32]:
+        """The model's own log-probabilities, NaN where they are not known."""
+        return self.logprobs if self.model_logprobs is None else self.model_logprobs
 
     @property
     def has_logprobs(self) -> bool:

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbtui.journal.database import FORMAT, JournalError, distrust, may_pass, require_format
+from tbtui.journal.database import (
+    FORMAT,
+    HAS_MODEL_LOGPROBS,
+    JournalError,
+    distrust,
+    may_pass,
+    require_format,
+)
 from tbtui.journal.events import (
     AnyEvent,
     GpusMeasured,
@@ -51,7 +58,8 @@ CREATE TABLE samples (
     weights_version INTEGER NOT NULL,
     temperature REAL NOT NULL,
     seconds REAL NOT NULL,
-    summary INTEGER NOT NULL
+    summary INTEGER NOT NULL,
+    model_logprobs BLOB
 );
 CREATE INDEX samples_by_trial ON samples (trial, id);
 CREATE TABLE trained (
@@ -72,8 +80,10 @@ _INSERT_EVENT = (
 _INSERT_SAMPLE = (
     "INSERT OR REPLACE INTO samples (id, trial, turn, carried, new_prompt_ids, completion_ids,"
     " logprobs, pieces, prompt_text, stop_reason, weights_version, temperature,"
-    " seconds, summary) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " seconds, summary, model_logprobs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+# A journal of an earlier version has none.
+_ADD_MODEL_LOGPROBS = "ALTER TABLE samples ADD COLUMN model_logprobs BLOB"
 _MEASUREMENTS = (PolicyMeasured, ResourcesMeasured, GpusMeasured)
 
 
@@ -137,6 +147,8 @@ class JournalWriter(contextlib.AbstractContextManager["JournalWriter"]):
                     _create(run.database)
                 self._db = self._connected()
                 undo.callback(self._db.close)
+                if not self._db.execute(HAS_MODEL_LOGPROBS).fetchone()[0]:
+                    self._db.execute(_ADD_MODEL_LOGPROBS)
                 self._seq = int(self._db.execute(_LAST_EVENT).fetchone()[0])
                 self._sample = int(self._db.execute(_LAST_SAMPLE).fetchone()[0])
             except RunDirectoryError as error:
@@ -195,6 +207,7 @@ class JournalWriter(contextlib.AbstractContextManager["JournalWriter"]):
             sample.temperature,
             sample.seconds,
             sample.summary,
+            None if sample.model_logprobs is None else pack_floats(sample.model_logprobs),
         )
         self._write((_INSERT_SAMPLE, row))
         return self._sample

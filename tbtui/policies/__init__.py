@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from tbtui.sampling import SamplingParams
+
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
     from tbtui.config.values import Problem
@@ -46,12 +48,40 @@ def lost_password(setting: str, address: str | None) -> Iterator[Problem]:
         )
 
 
-def off_policy_temperature(config: RunConfig, who: str) -> Iterator[Problem]:
-    """For a policy that trains: its log-probabilities are those of temperature 1."""
+def off_policy_sampling(config: RunConfig, who: str) -> Iterator[Problem]:
+    """For a policy that trains: its log-probabilities are those of temperature 1 and all tokens."""
     from tbtui.config.values import warning
 
-    if config.step_limit != 0 and config.temperature != 1:
+    if config.step_limit == 0:
+        return
+    if config.temperature not in (0, 1):  # 0 is refused
         yield warning(
             f"temperature={config.temperature:g}: {who} trains on log-probabilities at temperature"
             " 1, so what was sampled at another one is off-policy"
         )
+    if left_out := truncating(config):
+        yield warning(
+            f"{left_out[0]}: {who} trains on log-probabilities of all tokens, so what is sampled"
+            " without the unlikely ones is off-policy"
+        )
+
+
+def truncating(config: RunConfig) -> list[str]:
+    """The settings that leave unlikely tokens out, as they are typed."""
+    return [
+        f"{name}={value:g}"
+        for name, value, off in (
+            ("top_p", config.top_p, 1),
+            ("top_k", config.top_k or 0, 0),
+            ("min_p", config.min_p, 0),
+        )
+        if value != off
+    ]
+
+
+def sampling_of(config: RunConfig, temperature: float) -> SamplingParams:
+    """How trials at this temperature are sampled: all else is the same in training and evaluation,
+    so that what is evaluated is what acts."""
+    return SamplingParams(
+        temperature, config.top_p, config.top_k or 0, config.min_p, tuple(config.stop)
+    )

@@ -22,6 +22,8 @@ from tbtui.chat import Message as Message
 from tbtui.chat import Role as Role
 from tbtui.chat import ToolCall
 from tbtui.errors import UserError
+from tbtui.sampling import MODEL_ITSELF as MODEL_ITSELF
+from tbtui.sampling import SamplingParams as SamplingParams
 from tbtui.server_status import ServerStatus
 
 StopReason = Literal["stop", "length"]
@@ -128,7 +130,7 @@ class SampleRequest:
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
-    temperature: float
+    sampling: SamplingParams
     seed: int
     on_drawn: OnDrawn | None = field(default=None, compare=False, repr=False)
     """For a policy that can show what it has drawn so far; one that is asked again begins at 0."""
@@ -139,8 +141,8 @@ class Sample:
     """One completion.
 
     `completion_ids` and `logprobs` have the same length N; `logprobs` are natural logarithms
-    under the distribution that was sampled from (temperature included). The stop token, when one
-    was drawn, is the last id.
+    under the distribution that was sampled from (temperature and truncation included). The stop
+    token, when one was drawn, is the last id.
     """
 
     completion_ids: tuple[int, ...]
@@ -152,6 +154,14 @@ class Sample:
     """Prompt tokens that the sampler had in its cache; None where it doesn't report that."""
     has_logprobs: bool = True
     """False: the server gives none, and `logprobs` are zeros."""
+    model_logprobs: npt.NDArray[np.float32] | None = None
+    """[N] Those of the model itself, at temperature 1 and of all tokens, which is what is trained;
+    NaN where the sampler doesn't give them. None: it is what was sampled from."""
+
+
+def unknown_unless_model(sampling: SamplingParams, tokens: int) -> npt.NDArray[np.float32] | None:
+    """`Sample.model_logprobs` of a server that gives one log-probability a token."""
+    return None if sampling.is_model else np.full(tokens, np.nan, np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     Activity,
     ContextOverflowError,
     Datum,
@@ -32,6 +33,7 @@ from tbtui.policies.base import (
     PolicyStatus,
     Sample,
     SampleRequest,
+    SamplingParams,
     StepResult,
     Thinking,
 )
@@ -59,6 +61,8 @@ class ServerSettings:
     renderer: str = "template"
     thinking: Thinking = "keep"
     tool_format: ToolFormat = "auto"
+    sampling: SamplingParams = MODEL_ITSELF
+    """How the run draws: asked for once at the start, where a server may refuse some of it."""
 
 
 class Startable[R]:
@@ -162,7 +166,7 @@ def fitted(request: SampleRequest, context_limit: int) -> SampleRequest:
             tokens,
             context_limit,
         )
-    if not request.prompt_ids or request.max_tokens < 1 or request.temperature < 0:
+    if not request.prompt_ids or request.max_tokens < 1 or request.sampling.temperature < 0:
         raise PolicyError("a sampling request needs a prompt, max_tokens >= 1 and temperature >= 0")
     return dataclasses.replace(request, max_tokens=min(room, request.max_tokens), on_drawn=None)
 

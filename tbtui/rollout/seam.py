@@ -40,6 +40,7 @@ _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "Terminus2._run_subagent": (Terminus2._run_subagent, ("filename_suffix",)),
     "Terminus2._count_total_tokens": (Terminus2._count_total_tokens, ("chat",)),
     "Terminus2._limit_output_length": (Terminus2._limit_output_length, ("output",)),
+    "Terminus2._get_error_response_type": (Terminus2._get_error_response_type, ()),
     "Terminus2._dump_trajectory": (Terminus2._dump_trajectory, ()),
     "Terminus2._save_subagent_trajectory": (Terminus2._save_subagent_trajectory, ()),
     "TmuxSession.__init__": (

@@ -18,7 +18,8 @@ STOP = ("\nTask:", "\nNew Terminal Output:", "\nCurrent terminal state:")
 """What only a model writes that plays the terminal's part, or the next task's, too."""
 UNREADABLE = f"there is no ```bash block, and no {DONE}"
 
-# The two headings are those of Terminus-2's first prompt, by which views find the instruction.
+# The two headings are those of Terminus-2's first prompt, by which views find the instruction. The
+# last line is what a small model goes by most: without it the first answer tends to be the word.
 _PROMPT = f"""\
 Solve the task in a bash terminal. Answer with one block of commands, like this:
 
@@ -26,15 +27,15 @@ Solve the task in a bash terminal. Answer with one block of commands, like this:
 ls
 ```
 
-Then you see what they print, and answer again. When the task is done, answer with the one word
-
-{DONE}
+Then you see what they print, and answer again. Once the task is done, answer with the word {DONE}.
 
 {{examples}}Task Description:
 {{instruction}}
 
 Current terminal state:
 {{terminal_state}}
+
+Begin with a ```bash block.
 """
 
 
@@ -66,6 +67,8 @@ _BLOCK = re.compile(
     r"(?:^[ \t]*(?P<end>```)[^\n]*|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:bash|sh)?[ \t]*$", re.MULTILINE)
+_TAG_BELOW = re.compile(r"\s*(?:bash|sh|shell)[ \t]*\n(?=.*\S)", re.DOTALL)
 _ON_ONE_LINE = re.compile(r"`+(?:bash[ \t]|sh[ \t])?(?P<body>[^`\n]+)`+")
 _SHELLS = ("bash", "", "sh", "shell", "console", "zsh", "terminal", "shell-session", "bash-session")
 _PROMPT_SIGN = re.compile(r"^\s*(?:\[?[\w.-]+@[\w.-]+[: ]?\S*\s?[#$]|\$)[ \t]+(?=\S)")
@@ -111,15 +114,15 @@ def read_answer(text: str) -> ShellAnswer:
     prints. A `DONE` behind the second block is of that one, and doesn't count.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    blocks = list(_BLOCK.finditer(text))
+    blocks = [found for found in _BLOCK.finditer(text) if _body(found).strip()]
     ours = [found for found in blocks if _tag(found) in _SHELLS or _is_command(_tag(found))]
     if not ours:
-        return _without_block(text)
+        return _without_block(_FENCE.sub("", text))
     found = ours[0]
     after = next((each.start() for each in blocks if each.start() > found.start()), len(text))
-    around = f"{text[: found.start()]}\n{text[found.end() : after]}"
+    around = _FENCE.sub("", f"{text[: found.start()]}\n{text[found.end() : after]}")
     forgiven = list(_form(found, len(blocks)))
-    lines, said = _commands(_body(found))
+    lines, said = _commands(_TAG_BELOW.sub("", _body(found)))
     forgiven += said
     done, rest, how = _done(around.splitlines())
     forgiven += how
@@ -149,6 +152,8 @@ def _form(found: re.Match[str], blocks: int) -> Iterable[str]:
     tag = _tag(found)
     if tag != "bash":
         yield f"the block is tagged {tag}" if tag in _SHELLS and tag else "the block is not tagged"
+    if _TAG_BELOW.match(_body(found)):
+        yield "the tag on a line of its own"
     if found["end"] is None:
         yield "the block is not closed"
     if found["beside"].strip():

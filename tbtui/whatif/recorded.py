@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -192,7 +192,7 @@ def _trial(
         Call(
             s.prompt_ids,
             s.completion_ids,
-            s.logprobs,
+            s.of_model,
             s.weights_version,
             s.summary,
             abandoned=s.turn in abandoned,
@@ -214,7 +214,14 @@ def _trial(
             step.context_limit,
             penalties,
         )
-    return RecordedTrial(reward, calls, _trainer_logprobs(samples, calls, trained, step))
+    trainer = _trainer_logprobs(samples, calls, trained, step)
+    if trainer is not None:
+        # As in training: what a sampler doesn't give is the trainer's.
+        calls = tuple(
+            replace(call, logprobs=np.where(np.isnan(call.logprobs), known, call.logprobs))
+            for call, known in zip(calls, trainer, strict=True)
+        )
+    return RecordedTrial(reward, calls, trainer)
 
 
 def _trainer_logprobs(
@@ -223,8 +230,8 @@ def _trainer_logprobs(
     trained: npt.NDArray[np.float32] | None,
     step: _Circumstances,
 ) -> tuple[npt.NDArray[np.float32], ...] | None:
-    """As they were recorded; where nothing was trained, known only if they must be the sampler's:
-    with the sampler's weights and temperature."""
+    """As they were recorded; where nothing was trained, known only if they must be the sampler's of
+    the model itself: with the sampler's weights."""
     if trained is not None:
         config, start = step.config, 0
         logprobs = [call.logprobs for call in calls]  # of what is masked, they count for nothing
@@ -237,7 +244,7 @@ def _trainer_logprobs(
                 start += length
         return tuple(logprobs) if start == len(trained) else None
     on_policy = step.config.num_substeps == 1 and all(
-        sample.temperature == 1.0 and step.trainer in (None, sample.weights_version)
+        not np.isnan(sample.of_model).any() and step.trainer in (None, sample.weights_version)
         for sample in samples
     )
-    return tuple(sample.logprobs for sample in samples) if on_policy else None
+    return tuple(sample.of_model for sample in samples) if on_policy else None

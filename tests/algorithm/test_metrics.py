@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,17 @@ def test_the_gap_between_sampler_and_trainer_is_measured() -> None:
     assert metrics["optim/kl_sample_train_v2"] == pytest.approx(0.01)
     assert metrics["optim/max_logprob_gap"] == pytest.approx(0.2)
     assert metrics["optim/neg_logprob"] == pytest.approx(0.5)
+
+
+def test_a_gap_is_measured_where_the_sampler_gives_the_models_log_probability() -> None:
+    known = replace(datum(1, 1), logprobs=np.array([0, -0.5, np.nan], np.float32))
+    metrics = sampler_trainer_metrics([known], [np.array([-0.6, -0.7], np.float32)])
+    assert metrics["optim/kl_sample_train_v1"] == pytest.approx(0.1)
+    assert metrics["optim/max_logprob_gap"] == pytest.approx(0.1)
+    assert metrics["optim/neg_logprob"] == pytest.approx(0.6)
+    nothing = replace(known, logprobs=np.full(3, np.nan, np.float32))
+    metrics = sampler_trainer_metrics([nothing], [np.array([-0.6, -0.7], np.float32)])
+    assert metrics == {"optim/neg_logprob": pytest.approx(0.65)}
 
 
 def test_the_clip_fraction_is_that_of_the_loss() -> None:

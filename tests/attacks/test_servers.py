@@ -23,7 +23,7 @@ from aiohttp import web
 from tinker.proto import tinker_public_pb2 as pb
 
 from tbtui.engines.grpo.sampling import _require_sound
-from tbtui.policies.base import LossSettings, Message, PolicyError, SampleRequest
+from tbtui.policies.base import MODEL_ITSELF, LossSettings, Message, PolicyError, SampleRequest
 from tbtui.policies.openai.policy import OpenAIPolicy
 from tbtui.policies.vllm import connection
 from tbtui.policies.vllm.policy import VllmPolicy
@@ -95,7 +95,7 @@ async def asked(kind: type[VllmPolicy | OpenAIPolicy], url: str) -> None:
         async with asyncio.timeout(20):
             await policy.start()
             prompt = policy.renderer.render([Message("user", "list")])
-            sample = await policy.sample(SampleRequest(prompt, 32, 1.0, 5))
+            sample = await policy.sample(SampleRequest(prompt, 32, MODEL_ITSELF, 5))
         _require_sound(sample, policy.renderer)
         assert sample.completion_ids
     finally:
@@ -259,7 +259,7 @@ async def test_what_a_tinker_server_draws_is_sound_or_an_error(
     monkeypatch.setattr("tests.tinker_server.sampling.sample_answer", lambda *sample: DRAWN[what])
     with pytest.raises(PolicyError) as caught:
         async with asyncio.timeout(30):
-            sample = await policy.sample(SampleRequest(prompt_of(policy), 32, 1.0, 5))
+            sample = await policy.sample(SampleRequest(prompt_of(policy), 32, MODEL_ITSELF, 5))
         _require_sound(sample, policy.renderer)
     assert "\n" not in str(caught.value)
 
@@ -297,7 +297,7 @@ async def test_what_a_tinker_server_trains_is_sound_or_an_error(
     what: str, make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = await make_policy()
-    sample = await policy.sample(SampleRequest(prompt_of(policy), 32, 1.0, 5))
+    sample = await policy.sample(SampleRequest(prompt_of(policy), 32, MODEL_ITSELF, 5))
     datum = datum_of(prompt_of(policy), sample)
     answer = TRAINED[what](len(datum.tokens) - 1)
     monkeypatch.setattr("tests.tinker_server.training.training_answer", lambda *sums: answer)

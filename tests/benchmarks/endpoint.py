@@ -35,6 +35,7 @@ from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import ContextOverflowError, Policy, Sample, SampleRequest
 from tbtui.policies.local.renderer import EmbeddedRenderer
 from tbtui.rollout.messages import SampleWanted
+from tbtui.sampling import MODEL_ITSELF
 
 HONEST, ATTACKERS, CALLS = 8, 2, 12
 ALLOWED_RATIO, ALLOWED_LAG_MS = 2.0, 100.0
@@ -75,7 +76,7 @@ class Trial:
     def __post_init__(self) -> None:
         limits = SamplingLimits(CONTEXT, 400)
         journal, policy = cast(JournalWriter, _NoJournal()), cast(Policy, self.policy)
-        self.talk = Conversation("t", self.seed, 1.0, limits, policy, journal, self.turns)
+        self.talk = Conversation("t", self.seed, MODEL_ITSELF, limits, policy, journal, self.turns)
 
     async def answer(self, call: ModelCall) -> ModelAnswer:
         return ModelAnswer((await self._ask(call, count_only=False)).text)

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tbtui.policies.base import SampleRequest
+from tbtui.policies.base import MODEL_ITSELF, SampleRequest
 from tbtui.policies.torch.loading import load_base
 from tbtui.policies.torch.sampler_client import TransformersSampler
 from tbtui.policies.torch.sampling import SamplerSettings
@@ -51,7 +51,7 @@ def make_requests(count: int, prompt: int, tokens: int, round: int) -> list[Samp
         SampleRequest(
             (*common, *rng.integers(2, VOCABULARY, prompt - len(common)).tolist()),
             tokens,
-            1.0,
+            MODEL_ITSELF,
             seed,
         )
         for seed in range(count)

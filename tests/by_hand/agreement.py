@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from tbtui.algorithm.losses import LossName, LossSettings
-from tbtui.policies.base import Message, OptimSettings, Sample, SampleRequest
+from tbtui.policies.base import MODEL_ITSELF, Message, OptimSettings, Sample, SampleRequest
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import as_tensors, export
 from tbtui.policies.local.learner import Learner
@@ -63,7 +63,10 @@ def samplers(model: Path, stop: int, rows: int, log: Any, home: Path | None) -> 
 
 def requests(policy: LocalPolicy, count: int, tokens: int) -> list[SampleRequest]:
     prompts = [policy.renderer.render((Message("user", task),)) for task in TASKS]
-    return [SampleRequest(prompts[seed % len(prompts)], tokens, 1.0, seed) for seed in range(count)]
+    return [
+        SampleRequest(prompts[seed % len(prompts)], tokens, MODEL_ITSELF, seed)
+        for seed in range(count)
+    ]
 
 
 def difference(ones: Sequence[Any], others: Sequence[Any]) -> float:

@@ -37,7 +37,14 @@ import numpy.typing as npt
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tbtui.policies.base import Datum, LossSettings, OptimSettings, Sample, SampleRequest
+from tbtui.policies.base import (
+    MODEL_ITSELF,
+    Datum,
+    LossSettings,
+    OptimSettings,
+    Sample,
+    SampleRequest,
+)
 from tbtui.policies.torch.loading import load_base, resolve_device, with_lora
 from tbtui.policies.torch.sampler_client import TransformersSampler
 from tbtui.policies.torch.sampling import SamplerSettings
@@ -115,7 +122,7 @@ def requests_for(size: Size, prompt: int, count: int = GROUP) -> list[SampleRequ
     """One prompt, drawn by its number, with a seed for each completion."""
     ids = np.random.default_rng(prompt).integers(2, size.vocabulary, size.prompt).tolist()
     return [
-        SampleRequest(tuple(ids), size.completion, 1.0, prompt * count + seed)
+        SampleRequest(tuple(ids), size.completion, MODEL_ITSELF, prompt * count + seed)
         for seed in range(count)
     ]
 

@@ -28,6 +28,7 @@ import numpy as np
 from dotenv import load_dotenv
 
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     Datum,
     LossName,
     LossSettings,
@@ -173,7 +174,7 @@ async def _train(report: Report, policy: TinkerPolicy, loss: LossName) -> None:
 
 
 async def _sample(report: Report, policy: TinkerPolicy, name: str) -> Sample:
-    request = SampleRequest(policy.renderer.render(PROMPT), MAX_TOKENS, 1.0, SEED)
+    request = SampleRequest(policy.renderer.render(PROMPT), MAX_TOKENS, MODEL_ITSELF, SEED)
     return await report.part(
         name,
         policy.sample(request),

@@ -37,6 +37,7 @@ from tbtui.policies.chat.make import make_renderer
 from tbtui.policies.chat.template import TemplateRenderer
 from tbtui.policies.chat.vocabulary import Vocabulary
 from tbtui.rollout.messages import SampleWanted
+from tbtui.sampling import MODEL_ITSELF, SamplingParams
 from tests.endpoint.served import SECRET, Scripted, served
 from tests.policies.chat.chat_models import TOOL_NAMES, write_model
 from tests.policies.chat.test_tools import TOOLS, written
@@ -102,13 +103,15 @@ class Babbler:
 class Trial:
     """A conversation with a policy that babbles, as a trial's agent has it."""
 
-    def __init__(self, policy: Babbler, seed: int = 1) -> None:
+    def __init__(
+        self, policy: Babbler, seed: int = 1, sampling: SamplingParams = MODEL_ITSELF
+    ) -> None:
         self.policy = policy
         self.journal = Written()
         self.talk = Conversation(
             "t",
             seed,
-            1.0,
+            sampling,
             LIMITS,
             cast(Policy, policy),
             cast(JournalWriter, self.journal),
@@ -411,26 +414,46 @@ async def test_a_call_beside_the_conversation_is_marked_before_it_or_after(
     assert [segment.trained for segment in merge(trial.talk.calls)] == [(1,)]
 
 
-async def test_a_stop_text_ends_the_answer(models: dict[str, TemplateRenderer]) -> None:
+@pytest.mark.parametrize(
+    ("agents", "runs", "told"),
+    [
+        (("made", "Observation:"), (), "Observation:"),
+        (("made",), ("Observation:",), None),  # which the agent has not asked for
+        ((), ("Observation:", "made"), None),
+    ],
+)
+async def test_a_stop_text_ends_the_answer(
+    models: dict[str, TemplateRenderer],
+    agents: tuple[str, ...],
+    runs: tuple[str, ...],
+    told: str | None,
+) -> None:
     """The agent gets what comes before it; tokens are kept up to its end."""
     renderer = models["hermes"]
     vocabulary: Vocabulary = renderer._vocabulary
+    asked: list[SampleRequest] = []
 
     class Says(Babbler):
         async def sample(self, request: SampleRequest) -> Sample:
+            asked.append(request)
             ids = (*vocabulary.encode("Thought: x\nObservation: made up"), renderer.stop_ids[-1])
-            return Sample(ids, np.zeros(len(ids), np.float32), "stop", 1)
+            nats = np.arange(len(ids), dtype=np.float32)
+            return Sample(ids, -nats / 64, "stop", 1, model_logprobs=-nats / 32)
 
-    trial = Trial(Says("hermes", renderer))
-    wanted = SampleWanted(
-        1, "t", 1, (Message("user", "u"),), stop=("made", "Observation:"), max_tokens=90
-    )
+    trial = Trial(Says("hermes", renderer), sampling=SamplingParams(0.5, top_p=0.9, stop=runs))
+    wanted = SampleWanted(1, "t", 1, (Message("user", "u"),), stop=agents, max_tokens=90)
     answer = await trial.talk.answer(wanted, trial.policy.sample)
-    assert (answer.text, answer.stop_sequence) == ("Thought: x\n", "Observation:")
+    assert asked[0].sampling == SamplingParams(0.5, top_p=0.9, stop=(*agents, *runs))
+    assert (answer.text, answer.stop_sequence) == ("Thought: x\n", told)
     assert not answer.truncated
     (call,) = trial.talk.calls
     (record,) = trial.journal.samples
     assert call.completion_ids == record.completion_ids
+    # What is trained is the model; what was drawn from is recorded beside it.
+    assert record.model_logprobs is not None
+    np.testing.assert_array_equal(call.logprobs, record.model_logprobs)
+    np.testing.assert_array_equal(record.logprobs, record.model_logprobs / 2)
+    assert len(call.logprobs) == len(call.completion_ids)
     assert "".join(record.pieces).startswith("Thought: x\nObservation:")
     (sampled,) = [event for event in trial.journal.events if isinstance(event, TurnSampled)]
     assert sampled.cut_tokens > 0

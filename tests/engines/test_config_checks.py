@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tbtui.config import ConfigError, parse_settings
+from tbtui.config import ConfigError, RunConfig, parse_settings
 from tbtui.config.values import require_no_errors
 from tbtui.engines.grpo.config_checks import fitted_to_model, grpo_problems, unsupported
 from tbtui.policies.base import PolicyInfo
@@ -70,6 +70,9 @@ def test_the_defaults_are_honoured() -> None:
         ("oversample_keep=first_finished", "warning", "oversample_keep: not used"),
         ("at_deadline=mask", "warning", "at_deadline: not used"),
         ("policy=tinker", "error", "model_name: name a model of the Tinker server"),
+        ("temperature=0", "error", "a group of equal rewards has no gradient; give more than 0"),
+        ("eval_temperature=0 eval_group_size=4", "error", "the 4 trials of a task would all be"),
+        (f"stop={','.join(map(str, range(17)))}", "error", "stop: there are 17 texts; give 16"),
         # What else a policy's kind says is in tests/policies/test_registry.py.
         ("temperature=0.7", "warning", "temperature=0.7: the embedded policy trains on"),
     ],
@@ -79,6 +82,32 @@ def test_settings_that_contradict_each_other(arguments: str, level: str, text: s
     assert problem.level == level
     assert text in problem.text
     assert "\n" not in problem.text
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("temperature=-1", "a number of at least 0"),
+        ("top_p=0", "a number above 0 and at most 1"),
+        ("top_p=1.1", "a number above 0 and at most 1"),
+        ("top_p=nan", "a number above 0 and at most 1"),
+        ("top_k=0", "a whole number of at least 1 (tokens), or none"),
+        ("top_k=-1", "a whole number of at least 1 (tokens), or none"),
+        ("top_k=2.5", "a whole number of at least 1 (tokens), or none"),
+        ("min_p=1", "a number of at least 0 and below 1"),
+        ("min_p=-0.1", "a number of at least 0 and below 1"),
+    ],
+)
+def test_what_nothing_can_be_drawn_from_is_refused(setting: str, text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_settings([setting])
+    assert f"{setting}: should be {text}" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_empty_stop_text_is_refused() -> None:
+    (problem, *_) = grpo_problems(RunConfig(stop=("END", "")))
+    assert (problem.level, problem.text[:34]) == ("error", "stop: one of the texts is empty, a")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +121,7 @@ def test_settings_that_contradict_each_other(arguments: str, level: str, text: s
         "clip_low=0.1 loss_fn=ppo",
         "max_steps=0",
         "max_steps=0 temperature=0.7",
+        "max_steps=0 temperature=0 eval_temperature=0 top_p=0.9 top_k=20 min_p=0.1 stop=a,b",
         "stream=true num_substeps=4",
     ],
 )

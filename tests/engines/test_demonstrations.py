@@ -32,6 +32,7 @@ from tbtui.journal.events import (
 )
 from tbtui.policies.base import Datum
 from tbtui.rollout.messages import Demonstrated
+from tbtui.sampling import MODEL_ITSELF
 
 from .conftest import TASKS, Bench
 from .fakes import RotePolicy
@@ -43,8 +44,8 @@ ANSWER = '{"analysis": "a", "plan": "p", "commands": [{"keystrokes": "ls\\n", "d
 
 def plan() -> TrialPlan:
     return TrialPlan(
-        task=TASKS[0], group="s0001-x", index=1, step=1, purpose="train", temperature=1.0, seed=7,
-        group_draws=(0,),
+        task=TASKS[0], group="s0001-x", index=1, step=1, purpose="train", sampling=MODEL_ITSELF,
+        seed=7, group_draws=(0,),
     )  # fmt: skip
 
 

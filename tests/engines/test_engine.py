@@ -27,6 +27,7 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.rollout.messages import TrialSpec
+from tbtui.sampling import MODEL_ITSELF
 
 from .conftest import TASKS, Bench
 from .fakes import FakePool, facts
@@ -146,7 +147,7 @@ def test_trial_ids_and_seeds_are_unique(tasks: list[TaskInfo], size: int) -> Non
         step=3,
         size=size,
         purpose="train",
-        temperature=1.0,
+        sampling=MODEL_ITSELF,
         seed=0,
     )
     plans = [plan for group in groups for plan in group.trials]
@@ -159,7 +160,7 @@ def test_trial_ids_and_seeds_are_unique(tasks: list[TaskInfo], size: int) -> Non
 def test_tasks_of_one_name_have_groups_and_directories_of_their_own() -> None:
     names = ["a/fix", "b/fix", "a--fix", "a--fix-2", "a/fix", "a--fix"]
     tasks = [dataclasses.replace(TASKS[0], name=name) for name in names]
-    groups = plan_groups(tasks, step=1, size=1, purpose="train", temperature=1.0, seed=0)
+    groups = plan_groups(tasks, step=1, size=1, purpose="train", sampling=MODEL_ITSELF, seed=0)
     assert [group.group for group in groups] == [
         "s0001-a--fix",
         "s0001-b--fix",

@@ -38,6 +38,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.rollout.messages import CompletionFailed, TrialDone, TrialSpec
+from tbtui.sampling import SamplingParams
 from tbtui.view.sentences import summary_line
 from tbtui.vocabulary import Purpose
 
@@ -51,7 +52,7 @@ def rollouts(rewards: dict[str, list[float | None]]) -> list[Rollout]:
         step=4,
         size=max(map(len, rewards.values())),
         purpose="eval",
-        temperature=0.7,
+        sampling=SamplingParams(0.7),
         seed=0,
     )
     return [
@@ -147,7 +148,7 @@ def test_evaluations_of_a_run_draw_from_the_same_streams() -> None:
             step=step,
             size=2,
             purpose=purpose,
-            temperature=1.0,
+            sampling=SamplingParams(),
             seed=seed,
         )
         return [plan.seed for group in groups for plan in group.trials]

@@ -827,7 +827,17 @@ def test_a_finished_run_says_what_to_raise(ended: Whole) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("batch_size", 3), ("seed", 7), ("advantage", "std"), ("eval_tasks", "a"), ("temperature", 2)],
+    [
+        ("batch_size", 3),
+        ("seed", 7),
+        ("advantage", "std"),
+        ("eval_tasks", "a"),
+        ("temperature", 2),
+        ("top_p", 0.9),
+        ("top_k", 20),
+        ("min_p", 0.1),
+        ("stop", "END"),
+    ],
 )
 def test_settings_that_would_make_it_another_run_are_refused_by_name(
     ended: Whole, setting: str, value: object

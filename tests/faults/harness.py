@@ -19,6 +19,7 @@ from tbtui.outcomes import UNSCORED
 from tbtui.policies.base import Policy
 from tbtui.rollout.messages import EnvironmentSpec
 from tbtui.rollout.pool import SILENCE_SEC, WorkerPool
+from tbtui.sampling import MODEL_ITSELF
 
 SANDBOX = EnvironmentSpec(None, "tbtui.rollout.environments.sandbox:SandboxEnvironment")
 
@@ -79,5 +80,7 @@ def plan_trial(task: Path, seed: int) -> TrialPlan:
     info, defects = load_task(task, "faults")
     if info is None:
         raise ValueError(f"a broken task: {defects}")
-    (group,) = plan_groups([info], step=0, size=1, purpose="train", temperature=1.0, seed=seed)
+    (group,) = plan_groups(
+        [info], step=0, size=1, purpose="train", sampling=MODEL_ITSELF, seed=seed
+    )
     return group.trials[0]

@@ -10,12 +10,14 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tbtui.journal.database import FORMAT, JournalError
 from tbtui.journal.events import CheckpointSaved, Noted, TurnSampled
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, RunLock, require_no_writer, writer
+from tbtui.journal.samples import pack_floats, pack_ids, pack_texts
 from tbtui.journal.writer import JournalWriter
 from tests.events import sample_record, turn_sampled
 
@@ -53,6 +55,38 @@ def test_a_journal_goes_on_where_it_ended(run: RunDirectory) -> None:
     (first,), (second,) = reader.samples("a"), reader.samples("b")
     assert (first.prompt_ids, first.summary) == ((1, 2), False)
     assert (second.prompt_ids, second.summary) == ((1, 2, 3), True)
+
+
+def test_one_without_the_models_own_log_probabilities_is_read_and_goes_on(
+    run: RunDirectory,
+) -> None:
+    """At another temperature than 1, what was recorded then is not the model's."""
+    JournalWriter(run).close()
+    with sqlite3.connect(run.database) as db:
+        db.execute("ALTER TABLE samples DROP COLUMN model_logprobs")
+        columns = "trial, turn, carried, new_prompt_ids, completion_ids, logprobs, pieces"
+        columns += ", prompt_text, stop_reason, weights_version, temperature, seconds, summary"
+        drawn = (pack_ids((1,)), pack_ids((2, 3)), pack_floats([-1.0, -2.0]))
+        texts = (pack_texts(["a", "b"]), pack_texts([""]))
+        for trial, temperature in (("own", 1.0), ("cold", 0.5)):
+            row = (trial, 1, 0, *drawn, *texts, "stop", 0, temperature, 0.1, 0)
+            marks = ", ".join("?" * len(row))
+            db.execute(f"INSERT INTO samples ({columns}) VALUES ({marks})", row)
+    for _ in range(2):
+        reader = JournalReader(run)
+        (own,), (cold,) = reader.samples("own"), reader.samples("cold")
+        reader.close()
+        assert own.model_logprobs is None
+        assert own.of_model.tolist() == own.logprobs.tolist() == [-1.0, -2.0]
+        assert np.isnan(cold.of_model).all()
+        models = np.array([-0.25, np.nan], np.float32)
+        with JournalWriter(run, continues=True) as journal:
+            record = sample_record("new", ("c", "d"), temperature=0.5, model_logprobs=models)
+            journal.add_sample(record)
+    reader = JournalReader(run)
+    for new in reader.samples("new"):
+        np.testing.assert_array_equal(new.of_model, models)
+    reader.close()
 
 
 def test_a_journal_is_never_begun_over_another(run: RunDirectory) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbtui.policies.base import Datum, Message, Policy, Sample, SampleRequest
+from tbtui.policies.base import MODEL_ITSELF, Datum, Message, Policy, Sample, SampleRequest
 
 
 def prompt_of(policy: Policy, text: str = "list the files") -> tuple[int, ...]:
@@ -14,7 +14,7 @@ def prompt_of(policy: Policy, text: str = "list the files") -> tuple[int, ...]:
 
 
 def request(policy: Policy, seed: int = 7, max_tokens: int = 24) -> SampleRequest:
-    return SampleRequest(prompt_of(policy), max_tokens, 1.0, seed)
+    return SampleRequest(prompt_of(policy), max_tokens, MODEL_ITSELF, seed)
 
 
 def datum_of(

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tbtui.policies.base import Message, SampleRequest
+from tbtui.policies.base import Message, SampleRequest, SamplingParams
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.renderer import (
     CONFIRM_HEADING,
@@ -79,7 +79,12 @@ def simulate(
             break
         drawn = learner.sample(
             [
-                SampleRequest(trial.ids, MAX_TOKENS, temperature, trial.seed * MAX_TURNS + turn)
+                SampleRequest(
+                    trial.ids,
+                    MAX_TOKENS,
+                    SamplingParams(temperature),
+                    trial.seed * MAX_TURNS + turn,
+                )
                 for trial in live
             ]
         )

@@ -13,7 +13,15 @@ import pytest
 
 from tbtui.algorithm.losses import AnyLoss
 from tbtui.algorithm.step import Datum
-from tbtui.policies.base import LossName, LossSettings, OptimSettings, PolicyError, SampleRequest
+from tbtui.policies.base import (
+    MODEL_ITSELF,
+    LossName,
+    LossSettings,
+    OptimSettings,
+    PolicyError,
+    SampleRequest,
+    SamplingParams,
+)
 from tbtui.policies.local.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
 from tbtui.policies.local.gradient import TrainingSequence, loss_and_gradient
 from tbtui.policies.local.learner import Learner
@@ -90,7 +98,8 @@ def test_sampled_logprobs_are_the_models(temperature: float) -> None:
     """Against a pass over the whole sequence, position by position, at that temperature."""
     parameters, rotary = small_parameters(), Rotary(SMALL)
     requests = [
-        SampleRequest(tuple(range(1, 2 + 7 * i)), 60 - 5 * i, temperature, seed=i) for i in range(7)
+        SampleRequest(tuple(range(1, 2 + 7 * i)), 60 - 5 * i, SamplingParams(temperature), seed=i)
+        for i in range(7)
     ]
     completions = sample(parameters, rotary, requests, stop_id=0)
     scaled = parameters.copy()
@@ -110,7 +119,7 @@ def test_sampled_logprobs_are_the_models(temperature: float) -> None:
 
 def test_sampling_follows_the_distribution() -> None:
     parameters, rotary = small_parameters(), Rotary(SMALL)
-    requests = [SampleRequest((1, 2, 3), 1, 1.0, seed=i) for i in range(4000)]
+    requests = [SampleRequest((1, 2, 3), 1, MODEL_ITSELF, seed=i) for i in range(4000)]
     completions = sample(parameters, rotary, requests, stop_id=0)
     counts = np.bincount([c.ids[0] for c in completions], minlength=SMALL.vocab_size)
     chances = {c.ids[0]: math.exp(c.logprobs[0]) for c in completions}
@@ -126,7 +135,8 @@ def test_a_seed_draws_the_same_in_any_company() -> None:
     parameters = Parameters(checkpoint.config, checkpoint.weights)
     rotary = Rotary(checkpoint.config)
     requests = [
-        SampleRequest(tuple(range(300, 320 + 3 * i)), 30, 1.0, seed=1000 + i) for i in range(32)
+        SampleRequest(tuple(range(300, 320 + 3 * i)), 30, MODEL_ITSELF, seed=1000 + i)
+        for i in range(32)
     ]
     together = sample(parameters, rotary, requests, stop_id=0)
     for request, completion in zip(requests, together, strict=True):

@@ -18,6 +18,7 @@ import pytest
 
 from tbtui.algorithm.step import Datum
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     ContextOverflowError,
     LossSettings,
     Message,
@@ -27,6 +28,7 @@ from tbtui.policies.base import (
     PolicyLostError,
     Sample,
     SampleRequest,
+    SamplingParams,
 )
 from tbtui.policies.local import client as client_module
 from tbtui.policies.local.checkpoint_file import read_checkpoint, write_checkpoint
@@ -46,7 +48,7 @@ async def policy() -> AsyncIterator[LocalPolicy]:
 
 def request_for(policy: LocalPolicy, text: str, seed: int, **changes: Any) -> SampleRequest:
     prompt = policy.renderer.render([Message("user", text)])
-    request = SampleRequest(prompt, max_tokens=24, temperature=1.0, seed=seed)
+    request = SampleRequest(prompt, max_tokens=24, sampling=MODEL_ITSELF, seed=seed)
     return dataclasses.replace(request, **changes)
 
 
@@ -152,7 +154,10 @@ async def test_sampling_goes_on_while_a_gradient_is_computed(policy: LocalPolicy
 
 
 async def test_temperatures_share_a_batch_and_are_kept_apart(policy: LocalPolicy) -> None:
-    hot = [request_for(policy, "Say it", seed=7, temperature=t) for t in (0.0, 0.05, 1.0, 3.0)]
+    hot = [
+        request_for(policy, "Say it", seed=7, sampling=SamplingParams(t))
+        for t in (0.0, 0.05, 1.0, 3.0)
+    ]
     together = await asyncio.gather(*(policy.sample(request) for request in hot))
     alone = [await policy.sample(request) for request in hot]
     for first, second in zip(together, alone, strict=True):
@@ -223,7 +228,9 @@ async def test_close_fails_what_is_in_flight_and_ends_the_process() -> None:
     await policy.start()
     asked = [
         asyncio.ensure_future(
-            policy.sample(request_for(policy, "Say", seed=i, max_tokens=900, temperature=9.0))
+            policy.sample(
+                request_for(policy, "Say", seed=i, max_tokens=900, sampling=SamplingParams(9.0))
+            )
         )
         for i in range(4)
     ]

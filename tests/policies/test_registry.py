@@ -30,6 +30,20 @@ def test_each_kind_that_can_be_set_is_registered() -> None:
     [
         ("lora_rank=32", "lora_rank: the embedded policy trains all its weights"),
         ("temperature=0.7", "temperature=0.7: the embedded policy trains on"),
+        ("top_p=0.9", "top_p=0.9: the embedded policy trains on log-probabilities of all tokens"),
+        ("min_p=0.1", "min_p=0.1: the embedded policy trains on"),
+        ("policy=tinker model_name=x top_k=20", "top_k=20: a Tinker server trains on"),
+        (
+            "policy=tinker model_name=x min_p=0.1",
+            "min_p=0.1: the Tinker API has",
+        ),
+        (
+            "policy=vllm model_name=x max_steps=0 top_k=20",
+            "top_k=20: a vLLM server returns",
+        ),
+        ("policy=openai model_name=x max_steps=0 top_k=20", "top_k=20: OpenAI's API has"),
+        ("policy=openai model_name=x max_steps=0 min_p=0.1", "min_p=0.1: OpenAI's API has"),
+        ("policy=openai model_name=x max_steps=0 stop=a,b,c,d,e", "takes 4 at most"),
         ("tinker_base_url=http://x", "tinker_base_url: policy=local asks no Tinker server"),
         ("vllm_base_url=x", "vllm_base_url: policy=local asks no vLLM server"),
         ("policy=tinker", "model_name: name a model of the Tinker server"),
@@ -52,7 +66,12 @@ def test_what_a_kind_cannot_do(settings: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    ["", "policy=tinker model_name=x", "policy=vllm model_name=x max_steps=0 temperature=0.7"],
+    [
+        "",
+        "policy=tinker model_name=x",
+        "policy=vllm model_name=x max_steps=0 temperature=0.7",
+        "policy=openai model_name=x max_steps=0 openai_base_url=http://x top_k=9 min_p=0.1 stop=a",
+    ],
 )
 def test_nothing_is_wrong_with_the_defaults(settings: str) -> None:
     assert not list(policy_problems(parse_settings(settings.split())))

@@ -62,6 +62,15 @@ ANSWERS = {
         False,
         ("the block is not tagged", "commands beside the fence"),
     ),
+    "the tag below the fence": (
+        "```\nbash\nls\n```",
+        "ls",
+        False,
+        ("the block is not tagged", "the tag on a line of its own"),
+    ),
+    "an empty block before": ("```\n```\n```bash\nls\n```", "ls", False, ()),
+    "a fence behind the word": ("DONE\n```", "", True, ()),
+    "a fence behind a command": ("ls\nDONE\n```", "ls", True, ("no block",)),
     "on one line": ("```ls -l```", "ls -l", False, ("no block",)),
     "in back quotes": ("`ls -l`", "ls -l", False, ("no block",)),
     "two blocks": (
@@ -160,6 +169,6 @@ def test_examples_are_shown_as_they_are_but_the_tasks_own() -> None:
     assert not holds_examples("Task: none of it has commands.")
     prompt = prompt_template(both).format(instruction="Move it.", terminal_state="#")
     assert both.strip() in prompt
-    assert prompt.endswith("Task Description:\nMove it.\n\nCurrent terminal state:\n#\n")
+    assert "Task Description:\nMove it.\n\nCurrent terminal state:\n#\n" in prompt
     assert without_own(both, "Copy it.\n").strip() == braces.strip()
     assert "Examples" not in prompt_template(without_own(other, "Copy it."))

@@ -28,6 +28,7 @@ from tbtui.rollout.messages import (
     TurnUnderstood,
 )
 from tbtui.rollout.outcome import decide
+from tbtui.sampling import MODEL_ITSELF
 from tests.rollout.scripted import (
     DONE,
     HELLO,
@@ -264,7 +265,7 @@ async def recorded(
     conversation = Conversation(
         spec.trial,
         1,
-        1.0,
+        MODEL_ITSELF,
         SamplingLimits(100_000, 5_000),
         cast(Policy, policy),
         journal,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tbtui.policies.base import Datum, SampleRequest
+from tbtui.policies.base import Datum, SampleRequest, SamplingParams
 from tbtui.policies.local.client import LocalPolicy
 from tests.tinker_server.errors import HttpError
 from tests.tinker_server.losses import Floats
@@ -32,7 +32,7 @@ class SamplingRequest:
 
     prompt: tuple[int, ...]
     max_tokens: int | None
-    temperature: float
+    sampling: SamplingParams
     seed: int
     scores_prompt: bool
 
@@ -42,8 +42,6 @@ def sampling_request(
 ) -> SamplingRequest:
     """Raises `HttpError` 422 for what the embedded policy can't do, 400 for what does not fit."""
     params = content["sampling_params"]
-    if params.get("top_k", -1) != -1 or params.get("top_p", 1) != 1:
-        raise HttpError(422, "top_k and top_p are not supported")
     if params.get("stop") not in (None, [end_id]):
         raise HttpError(422, f"stop must be the end of a turn, {end_id}")
     prompt = tuple(prompt_tokens(content["prompt"]))
@@ -61,7 +59,11 @@ def sampling_request(
     return SamplingRequest(
         prompt=prompt,
         max_tokens=max_tokens,
-        temperature=params.get("temperature", 1.0),
+        sampling=SamplingParams(
+            params.get("temperature", 1.0),
+            params.get("top_p", 1.0),
+            max(0, params.get("top_k", -1)),
+        ),
         seed=params.get("seed") or 0,
         scores_prompt=bool(content.get("prompt_logprobs")),
     )
@@ -77,7 +79,7 @@ async def draw(request: SamplingRequest, session: SamplingSession, sampler: Samp
         room = policy.info.context_limit - len(request.prompt)
         sample = await policy.sample(
             SampleRequest(
-                request.prompt, request.max_tokens or room, request.temperature, request.seed
+                request.prompt, request.max_tokens or room, request.sampling, request.seed
             )
         )
         scores = None

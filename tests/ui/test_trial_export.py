@@ -54,7 +54,7 @@ def test_lines_have_the_tokens_as_they_were_sampled(record: TrialRecord) -> None
     for row, sample in zip(rows, with_tokens, strict=True):
         assert row["completion_ids"] == list(sample.completion_ids)
         assert row["prompt_ids"] == list(sample.prompt_ids)
-        assert row["logprobs"] == sample.logprobs.tolist()
+        assert row["logprobs"] == row["model_logprobs"] == sample.logprobs.tolist()
         assert record.transcript.finished is not None
         assert row["reward"] == record.transcript.finished.reward
 

@@ -213,13 +213,28 @@ def test_a_step_without_a_figure_says_nothing_of_it() -> None:
     assert {"entropy_collapse", "sampler_trainer_gap"}.isdisjoint(found([START, *steps]))
 
 
-@pytest.mark.parametrize(("temperature", "names"), [(1.0, {"sampler_trainer_gap"}), (0.5, set())])
-def test_what_was_asked_for_is_no_finding(temperature: float, names: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"temperature": 1.0}, {"sampler_trainer_gap", "entropy_collapse"}),
+        # Of an earlier version, which compared what was drawn from with the model.
+        ({"temperature": 0.5}, set()),
+        ({"temperature": 0.5, "top_p": 1.0}, {"sampler_trainer_gap"}),
+        ({"temperature": 1.0, "top_p": 0.9}, {"sampler_trainer_gap"}),
+        ({"temperature": 1.0, "top_p": 1.0, "top_k": 20}, {"sampler_trainer_gap"}),
+        (
+            {"temperature": 1.0, "top_p": 1.0, "top_k": None},
+            {"sampler_trainer_gap", "entropy_collapse"},
+        ),
+    ],
+)
+def test_what_was_asked_for_is_no_finding(
+    settings: dict[str, float | None], names: set[str]
+) -> None:
     cold = {"optim/neg_logprob": 0.002, "optim/kl_sample_train_v2": 0.3, "optim/entropy": 0.4}
-    start = run_started(policy="torch", settings={"temperature": temperature})
+    start = run_started(policy="torch", settings=settings)
     findings = found([start, *(e for n in (1, 2, 3) for e in step(n, GOOD, cold))])
-    wrong = {"sampler_trainer_gap", "entropy_collapse"} & findings.keys()
-    assert wrong == names | ({"entropy_collapse"} if names else set())
+    assert {"sampler_trainer_gap", "entropy_collapse"} & findings.keys() == names
 
 
 def test_groups_that_all_end_at_a_limit_are_helped_by_that_limit_alone() -> None:

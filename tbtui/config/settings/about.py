@@ -25,6 +25,7 @@ class About(msgspec.Struct, frozen=True):
     unit: str = ""
     ge: float | None = None
     gt: float | None = None
+    le: float | None = None
     lt: float | None = None
     trust: Trust | None = None
     """What a value names that only the person who starts a run may name."""

@@ -33,9 +33,9 @@ class Evaluation(Reviews, frozen=True, kw_only=True):
     eval_temperature: Annotated[
         float,
         About(
-            "Sampling temperature in evaluation",
+            "Sampling temperature in evaluation; 0: the likeliest token",
             "as in training: the same policy is evaluated",
-            gt=0,
+            ge=0,
         ),
         Fixed.EVALUATIONS,
     ] = 1.0
@@ -149,9 +149,51 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     ] = 96
     temperature: Annotated[
         float,
-        About("Sampling temperature in training", "1: the policy itself is sampled", gt=0),
+        About("Sampling temperature in training", "1: the policy itself is sampled", ge=0),
         Fixed.TRIALS,
     ] = 1.0
+    top_p: Annotated[
+        float,
+        About(
+            "Share of the probability that the likeliest tokens drawn from have together, in"
+            " training and evaluation (nucleus sampling)",
+            "1: all tokens; with less, what is drawn is not what is trained",
+            gt=0,
+            le=1,
+        ),
+        Fixed.TRIALS,
+    ] = 1.0
+    top_k: Annotated[
+        int | None,
+        About(
+            "How many of the likeliest tokens are drawn from, in training and evaluation",
+            "none: all tokens",
+            "tokens",
+            ge=1,
+        ),
+        Fixed.TRIALS,
+    ] = None
+    min_p: Annotated[
+        float,
+        About(
+            "Share of the likeliest token's probability below which tokens are not drawn, in"
+            " training and evaluation",
+            "0: all tokens",
+            ge=0,
+            lt=1,
+        ),
+        Fixed.TRIALS,
+    ] = 0.0
+    stop: Annotated[
+        tuple[str, ...],
+        About(
+            "Texts that end an answer, in training and evaluation, beside those of the agent; the"
+            " agent gets what comes before. One with a comma, or a line's end, in a file:"
+            ' stop = ["\\n\\n"]',
+            "none: the model's end of a turn",
+        ),
+        Fixed.TRIALS,
+    ] = ()
     enable_summarize: Annotated[
         bool,
         About(

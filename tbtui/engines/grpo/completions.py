@@ -25,6 +25,7 @@ from tbtui.invocation import to_type
 from tbtui.journal.events import CompletionRetried
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     ContextOverflowError,
     Message,
     Policy,
@@ -225,7 +226,7 @@ class Completions:
         """
         prompt = self._policy.renderer.render((_PROBE,))
         try:
-            await self._once(pending, SampleRequest(prompt, _PROBE_TOKENS, 1.0, 0))
+            await self._once(pending, SampleRequest(prompt, _PROBE_TOKENS, MODEL_ITSELF, 0))
         except (PolicyLostError, PolicyDeniedError):
             raise
         except (PolicyRefusedError, ContextOverflowError):

@@ -28,7 +28,7 @@ from tbtui.journal.demonstrations import (
     is_shell_block,
 )
 from tbtui.journal.events import DemonstrationKept, DemonstrationsTrained, Noted
-from tbtui.policies.base import Datum, PolicyError, SampleRequest
+from tbtui.policies.base import Datum, PolicyError, SampleRequest, SamplingParams
 from tbtui.rollout.messages import Demonstrated
 
 _WORDS_TEMPERATURE = 0.1
@@ -131,7 +131,7 @@ class DemonstrationKeeper:
         request = SampleRequest(
             kept.prompt_ids,
             self._run.config.max_tokens,
-            _WORDS_TEMPERATURE,
+            SamplingParams(_WORDS_TEMPERATURE),
             derive_seed(seed, "demonstration", kept.turn),
         )
         try:

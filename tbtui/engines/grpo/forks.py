@@ -36,6 +36,7 @@ from tbtui.journal.database import JournalError
 from tbtui.journal.events import CommandDone, ForksStarted, Noted, TurnsValued, TurnValue
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.policies import sampling_of
 from tbtui.view.sentences import forks_asked_line, search_line
 from tbtui.vocabulary import TERMINAL_AGENTS
 
@@ -98,7 +99,7 @@ def fork_origin(config: RunConfig) -> ForkRequest:
 
 
 def fork_group(
-    origin: Origin | None, task: TaskInfo, started: ForksStarted, seed: int
+    origin: Origin | None, task: TaskInfo, started: ForksStarted, config: RunConfig
 ) -> GroupPlan:
     """The trials of a group of forks. `origin` None: only their places are wanted."""
     first = TrialPlan(
@@ -107,9 +108,9 @@ def fork_group(
         index=1,
         step=started.step,
         purpose="fork",
-        temperature=started.temperature,
+        sampling=sampling_of(config, started.temperature),
         seed=0,
-        group_draws=(seed, "fork", started.group),
+        group_draws=(config.seed, "fork", started.group),
         origin=origin,
     )
     plans = tuple(trial_plan(first, index) for index in range(1, started.trials + 1))
@@ -273,7 +274,7 @@ class ForkGroups:
     def _batch(
         self, origin: Origin, started: ForksStarted, recorded: RecordedForks | None
     ) -> Batch:
-        group = fork_group(origin, self._tasks[started.task], started, self._run.config.seed)
+        group = fork_group(origin, self._tasks[started.task], started, self._run.config)
         before = recorded.batch if recorded is not None else None
         return Batch(
             self._run, self._runner, BatchPlan([group], BatchRules(started.trials), before)

@@ -22,11 +22,13 @@ from tbtui.algorithm.step import (
     divided,
     divisor,
     handed_back,
+    has_unknown,
     reference_kl,
     score_groups,
     trial_data,
     truncated_importance,
     with_reference_kl,
+    with_unknown,
 )
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.metrics import clip_metrics, sampler_trainer_metrics, staleness_metrics
@@ -267,17 +269,25 @@ class LearningStep:
         """The data with the penalty of the reference and truncated importance sampling applied."""
         recipe = self._recipe
         substep.sampled += data
+        trainer: Logprobs | None = None
+        if has_unknown(data):
+            trainer = await self._scored(substep, data)
+            data = with_unknown(data, trainer)
         if data and recipe.kl_penalty_coef:
             reference = await self._policy.score(data, "reference")
             substep.scored_tokens += _length(data)
             substep.reference_kl.append(reference_kl(data, reference))
             data = with_reference_kl(data, reference, recipe.kl_penalty_coef)
         if data and recipe.importance_cap:
-            trainer = await self._policy.score(data, "trained")
-            substep.scored_tokens += _length(data)
+            trainer = trainer or await self._scored(substep, data)
             data = truncated_importance(data, trainer, recipe.importance_cap)
         substep.trained += data
         return data
+
+    async def _scored(self, substep: _Substep, data: list[Datum]) -> Logprobs:
+        """The trainer's log-probabilities before the optimiser step."""
+        substep.scored_tokens += _length(data)
+        return await self._policy.score(data, "trained")
 
     def _optim(self, divide_by: float = 1.0) -> OptimSettings:
         return OptimSettings(

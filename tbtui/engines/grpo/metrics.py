@@ -230,19 +230,25 @@ def sampler_trainer_metrics(data: Sequence[Datum], trained: Logprobs) -> dict[st
 
     `trained[i]` holds datum i's log-probabilities at its masked positions. `kl_sample_train_v1`
     and `_v2` are the estimators k1 and k2 of Schulman's note "Approximating KL Divergence"
-    (2020): the mean of sampled minus trained, and of half its square. `surprise` is the mean
-    negative log-probability of what was sampled. All in nats per token.
+    (2020): the mean of sampled minus trained, and of half its square; both are the model's own
+    log-probabilities, so that a temperature and left-out tokens make no gap. `neg_logprob` is the
+    mean negative log-probability of what was sampled. All in nats per token. Where the sampler
+    doesn't give the model's log-probability (NaN), there is no gap to measure.
     """
     if not data:
         return {}
     sampled = np.concatenate([datum.logprobs[datum.mask] for datum in data]).astype(np.float64)
     now = np.concatenate(trained).astype(np.float64)
-    gap = sampled - now
+    known = ~np.isnan(sampled)
+    figures = {"optim/neg_logprob": float(-np.where(known, sampled, now).mean())}
+    if not known.any():
+        return figures
+    gap = sampled[known] - now[known]
     return {
         "optim/kl_sample_train_v1": float(gap.mean()),
         "optim/kl_sample_train_v2": float((gap**2).mean() / 2),
         "optim/max_logprob_gap": float(np.abs(gap).max()),
-        "optim/neg_logprob": float(-sampled.mean()),
+        **figures,
     }
 
 

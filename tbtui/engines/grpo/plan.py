@@ -23,6 +23,8 @@ from tbtui.engines.grpo.rollouts import GroupPlan, TrialPlan, derive_seed, trial
 from tbtui.engines.honeypots import places as honeypot_places
 from tbtui.journal.events import Purpose
 from tbtui.journal.figures import total_steps
+from tbtui.policies import sampling_of
+from tbtui.sampling import SamplingParams
 from tbtui.vocabulary import Schedule
 
 
@@ -76,7 +78,7 @@ def plan_groups(
     step: int,
     size: int,
     purpose: Purpose,
-    temperature: float,
+    sampling: SamplingParams,
     seed: int,
 ) -> tuple[GroupPlan, ...]:
     """One group of `size` trials for each task.
@@ -94,7 +96,7 @@ def plan_groups(
         group = _group_name(f"{prefix}-{task.name}", repeat + 1, taken)
         taken.add(group)
         draws = (seed, stream, task.name, repeat)
-        first = TrialPlan(task, group, 1, step, purpose, temperature, 0, draws)
+        first = TrialPlan(task, group, 1, step, purpose, sampling, 0, draws)
         trials = tuple(trial_plan(first, index) for index in range(1, size + 1))
         groups.append(GroupPlan(group, task, trials))
     return tuple(groups)
@@ -109,7 +111,7 @@ def training_groups(
         step=step,
         size=config.group_size + config.oversample,
         purpose="train",
-        temperature=config.temperature,
+        sampling=sampling_of(config, config.temperature),
         seed=config.seed,
     )
 
@@ -123,7 +125,7 @@ def evaluation_groups(
         step=step,
         size=config.eval_group_size,
         purpose="eval",
-        temperature=config.eval_temperature,
+        sampling=sampling_of(config, config.eval_temperature),
         seed=config.seed,
     )
 

@@ -2,7 +2,8 @@
 
 Where sampler and trainer are two programs (`PolicyInfo.sampler_tolerance`), a sentinel looks after
 every publication: see `algorithm/sentinel.py`. It costs one completion of a few tokens and one
-forward pass, and what it draws is no part of training.
+forward pass, and what it draws is no part of training. It draws from the model's own distribution,
+which is the trainer's, whatever the run's trials are drawn with.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.journal.events import AlarmRaised, Noted, RunPhaseChanged
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     Message,
     Policy,
     PolicyError,
@@ -117,7 +119,7 @@ class Publications:
 
     async def _probe(self) -> Probe:
         prompt = self._policy.renderer.render([_PROMPT])
-        drawn = await self._policy.sample(SampleRequest(prompt, _TOKENS, 1.0, 0))
+        drawn = await self._policy.sample(SampleRequest(prompt, _TOKENS, MODEL_ITSELF, 0))
         (trained,) = await self._policy.score([_datum(prompt, drawn)], "trained")
         return Probe(self.version, drawn.completion_ids, drawn.logprobs, trained)
 

@@ -132,7 +132,7 @@ class RecordedPlace:
             Call(
                 sample.prompt_ids,
                 sample.completion_ids,
-                sample.logprobs,
+                sample.of_model,
                 sample.weights_version,
                 sample.summary,
                 turn.cached_tokens,

@@ -210,7 +210,7 @@ def recover(
     every = {task.name: task for task in (*split.train, *split.heldout, *split.unused)}
     for forks in start.forks.values():
         if (task := every.get(forks.started.task)) is not None:
-            places = [fork_group(None, task, forks.started, config.seed)]
+            places = [fork_group(None, task, forks.started, config)]
             _settle(forks.batch, places, start, reader, outcomes, config.max_retries)
     both = (
         *start.batches.values(),

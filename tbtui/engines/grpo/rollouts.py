@@ -12,6 +12,7 @@ from tbtui.algorithm.segments import Call
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.engines.grpo.origins import Origin
 from tbtui.journal.events import Outcome, PhaseSeconds, Purpose, TrialFinished
+from tbtui.sampling import SamplingParams
 
 
 def derive_seed(*parts: object) -> int:
@@ -30,7 +31,7 @@ class TrialPlan:
     """Within the group, from 1."""
     step: int
     purpose: Purpose
-    temperature: float
+    sampling: SamplingParams
     seed: int
     group_draws: tuple[object, ...]
     """What the seeds of the whole group derive from."""

@@ -37,6 +37,7 @@ from tbtui.policies.base import (
     Renderer,
     Sample,
     SampleRequest,
+    SamplingParams,
     UnrenderableError,
 )
 from tbtui.policies.chat.tools import ToolRenderer, with_tools
@@ -156,7 +157,7 @@ class Conversation:
         self,
         trial: str,
         seed: int,
-        temperature: float,
+        sampling: SamplingParams,
         limits: SamplingLimits,
         policy: Policy,
         journal: JournalWriter,
@@ -167,7 +168,7 @@ class Conversation:
         self.calls: list[Call] = []
         self._trial = trial
         self._seed = seed
-        self._temperature = temperature
+        self._sampling = sampling
         self._limits = limits
         self._policy = policy
         self._journal = journal
@@ -226,7 +227,7 @@ class Conversation:
                     max_tokens=min(
                         self._limits.completion, room, wanted.max_tokens or self._limits.completion
                     ),
-                    temperature=self._temperature,
+                    sampling=self._sampling_of(wanted),
                     seed=derive_seed(self._seed, number),
                     on_drawn=_Writing(self._trial, wanted.turn, renderer, self._journal).drawn,
                 )
@@ -241,7 +242,7 @@ class Conversation:
         call = Call(
             prompt,
             sample.completion_ids,
-            sample.logprobs,
+            sample.logprobs if sample.model_logprobs is None else sample.model_logprobs,
             sample.weights_version,
             wanted.purpose != "turn",
             sample.cached_tokens,
@@ -263,7 +264,7 @@ class Conversation:
             completion_tokens=len(sample.completion_ids),
             tool_calls=answer.tool_calls,
             malformed=answer.malformed,
-            stop_sequence=answered.stop,
+            stop_sequence=answered.stop if answered.stop in wanted.stop else None,
             cached_tokens=sample.cached_tokens,
         )
 
@@ -291,6 +292,11 @@ class Conversation:
         self._journal.append(SideCall(trial=self._trial, turn=turn))
         if (at := self._turn_of.get(turn)) is not None:
             self.calls[at] = replace(self.calls[at], side=True)
+
+    def _sampling_of(self, wanted: SampleWanted) -> SamplingParams:
+        """The run's, with the texts that the agent itself wants to end an answer."""
+        stop = tuple(dict.fromkeys((*wanted.stop, *self._sampling.stop)))
+        return replace(self._sampling, stop=stop)
 
     def _refuse_longest(self, wanted: SampleWanted) -> None:
         """Raise `ContextOverflowError` for a prompt that is too long to be worth its rendering."""
@@ -324,7 +330,8 @@ class Conversation:
         tools = wanted.tools if wanted.tool_choice == "auto" else ()
         whole, pieces = sample, renderer.pieces(sample.completion_ids)
         stop = None
-        if wanted.stop and (found := _first(wanted.stop, pieces)) is not None:
+        stops = self._sampling_of(wanted).stop
+        if stops and (found := _first(stops, pieces)) is not None:
             stop, kept = found
             sample, pieces = _cut(sample, kept), pieces[:kept]
         answer = renderer.answer(sample.completion_ids, tools)
@@ -365,9 +372,10 @@ class Conversation:
                 prompt_text=_news(wanted.messages),
                 stop_reason=sample.stop_reason,
                 weights_version=sample.weights_version,
-                temperature=self._temperature,
+                temperature=self._sampling.temperature,
                 seconds=seconds,
                 summary=wanted.purpose != "turn",
+                model_logprobs=sample.model_logprobs,
             )
         )
         drawn = sample.logprobs if sample.logprobs.size else np.zeros(1, np.float32)
@@ -418,6 +426,7 @@ def _cut(sample: Sample, kept: int) -> Sample:
         sample,
         completion_ids=sample.completion_ids[:kept],
         logprobs=sample.logprobs[:kept],
+        model_logprobs=None if sample.model_logprobs is None else sample.model_logprobs[:kept],
         stop_reason="stop",
     )
 
@@ -440,12 +449,16 @@ def _require_sound(sample: Sample, renderer: Renderer) -> None:
     most = _LARGEST_ID if size is None else size + _PADDING
     if any(not 0 <= id < most for id in sample.completion_ids):
         raise PolicyError("a token id is none of the vocabulary's")
-    if sample.logprobs.shape != (len(sample.completion_ids),):
-        raise PolicyError(
-            f"{len(sample.completion_ids)} tokens came with"
-            f" {sample.logprobs.size} log-probabilities"
-        )
     if not np.isfinite(sample.logprobs).all():
         raise PolicyError("a log-probability is not a finite number")
-    if (sample.logprobs > _ROUNDING).any():
-        raise PolicyError("a log-probability is positive")
+    given = [sample.logprobs]
+    given += [] if sample.model_logprobs is None else [sample.model_logprobs]
+    for logprobs in given:
+        if logprobs.shape != (len(sample.completion_ids),):
+            raise PolicyError(
+                f"{len(sample.completion_ids)} tokens came with {logprobs.size} log-probabilities"
+            )
+        if np.isinf(logprobs).any():
+            raise PolicyError("a log-probability is not a finite number")
+        if (logprobs > _ROUNDING).any():
+            raise PolicyError("a log-probability is positive")

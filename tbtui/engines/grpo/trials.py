@@ -407,7 +407,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         conversation = Conversation(
             trial,
             plan.seed,
-            plan.temperature,
+            plan.sampling,
             SamplingLimits(self._settings.context_limit, self._settings.config.max_tokens),
             self._policy,
             self._journal,

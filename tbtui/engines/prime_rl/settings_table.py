@@ -50,6 +50,7 @@ def _remarked(why_not: str, *anyway: Any) -> SettingMapping:
     return SettingMapping((), why_not, "warning", anyway)
 
 
+_ALL_TOKENS = "Prime-RL compares its trainer with the sampler over all tokens"
 _OWN_GROUPS = "Prime-RL fills its groups by rules of its own"
 _OWN_LOSS = "Prime-RL has a loss of its own (masked by DPPO, with a KL term: [trainer.loss])"
 _OWN_REWARD = "Prime-RL trains on the verifier's reward alone"
@@ -197,6 +198,10 @@ SETTINGS: Mapping[str, SettingMapping] = MappingProxyType(
             "orchestrator.train.sampling.max_completion_tokens", HARNESS + "max_tokens"
         ),
         "temperature": _mapped("orchestrator.train.sampling.temperature"),
+        "top_p": _refused(_ALL_TOKENS, 1.0),
+        "top_k": _refused(_ALL_TOKENS, None),
+        "min_p": _refused(_ALL_TOKENS, 0.0),
+        "stop": _refused("in Prime-RL the end of the model's turn ends an answer", ()),
         "enable_summarize": _mapped(HARNESS + "enable_summarize"),
         "proactive_summarization_threshold": _mapped(HARNESS + "proactive_summarization_threshold"),
         "sample_timeout_sec": _refused("verifiers has its own limits for a request to vLLM"),

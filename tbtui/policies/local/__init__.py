@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies import Backend, off_policy_temperature
+from tbtui.policies import Backend, off_policy_sampling
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -39,7 +39,7 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
 
     if "lora_rank" in config.given:
         yield error("lora_rank: the embedded policy trains all its weights; leave it out")
-    yield from off_policy_temperature(config, "the embedded policy")
+    yield from off_policy_sampling(config, "the embedded policy")
 
 
 BACKEND = Backend(_make, _problems)

@@ -176,7 +176,10 @@ class Learner:
     def sample(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         parameters, version = self._published
         completions = sample(parameters, self._rotary, requests, self._stop_id)
-        return [Sample(c.ids, c.logprobs, c.stop_reason, version) for c in completions]
+        return [
+            Sample(c.ids, c.logprobs, c.stop_reason, version, model_logprobs=c.model_logprobs)
+            for c in completions
+        ]
 
     def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
         """Raises `PolicyError` for data that can't be trained on; `apply` then refuses too."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.policies.base import Sample, SampleRequest, StopReason
+from tbtui.algorithm.truncation import truncated
+from tbtui.policies.base import Sample, SampleRequest, SamplingParams, StopReason
 from tbtui.policies.local.gradient import LARGEST_PACK
 from tbtui.policies.local.model import (
     Array,
@@ -47,10 +48,12 @@ type Result = TrainingResult | PublishedWeights | tuple[Sample, ...]
 
 @dataclass(frozen=True, slots=True)
 class LocalCompletion:
-    """Token ids (the stop token included) and the log-probability of each."""
+    """Token ids (the stop token included) and the log-probabilities of each."""
 
     ids: tuple[int, ...]
     logprobs: npt.NDArray[np.float32]
+    model_logprobs: npt.NDArray[np.float32] | None
+    """As in `Sample`."""
     stop_reason: StopReason
 
 
@@ -129,23 +132,40 @@ def _decode_layer(
 
 
 def _draw(
-    logits: Array, temperatures: npt.NDArray[np.float64], uniforms: npt.NDArray[np.float64]
-) -> tuple[IntArray, Array]:
-    """One token per row and its log-probability, by inverting the cumulative distribution.
+    logits: Array, params: Sequence[SamplingParams], uniforms: npt.NDArray[np.float64]
+) -> tuple[IntArray, Array, Array]:
+    """One token per row, its log-probability under the distribution that was drawn from and under
+    the model's, by inverting the cumulative distribution.
 
     A temperature of 0 takes the likeliest token, with probability 1.
     """
+    temperatures = np.array([row.temperature for row in params])
     greedy = temperatures == 0
-    logits = logits / np.where(greedy, 1, temperatures).astype(np.float32)[:, None]
-    logits -= logits.max(-1, keepdims=True)
-    weights = np.exp(logits)
+    scaled = logits / np.where(greedy, 1, temperatures).astype(np.float32)[:, None]
+    for row, sampling in enumerate(params):
+        if sampling.truncates:
+            scaled[row] = truncated(scaled[row], sampling)
+    scaled -= scaled.max(-1, keepdims=True)
+    weights = np.exp(scaled)
     cumulative = np.cumsum(weights, axis=-1, dtype=np.float64)
-    thresholds = uniforms * cumulative[:, -1]
-    tokens = np.minimum((cumulative <= thresholds[:, None]).sum(-1), logits.shape[1] - 1)
-    tokens = np.where(greedy, logits.argmax(-1), tokens)
+    total = cumulative[:, -1]
+    # Rounding must not take it to the end, where tokens of no probability may lie.
+    thresholds = np.minimum(uniforms * total, np.nextafter(total, 0))
+    tokens = (cumulative <= thresholds[:, None]).sum(-1)
+    tokens = np.where(greedy, scaled.argmax(-1), tokens)
     index = np.arange(len(tokens))
-    logprobs = logits[index, tokens] - np.log(weights.sum(-1))
-    return tokens, np.where(greedy, np.float32(0), logprobs)
+    logprobs = scaled[index, tokens] - np.log(weights.sum(-1))
+    of_model = logprobs.copy()
+    for row, sampling in enumerate(params):
+        if not sampling.is_model:
+            of_model[row] = _model_logprob(logits[row], int(tokens[row]))
+    return tokens, np.where(greedy, np.float32(0), logprobs), of_model
+
+
+def _model_logprob(logits: Array, token: int) -> np.float32:
+    shifted = logits - logits.max()
+    logprob: np.float32 = shifted[token] - np.log(np.exp(shifted).sum())
+    return logprob
 
 
 def sample(
@@ -155,7 +175,6 @@ def sample(
     config = parameters.config
     prompts = [np.array(request.prompt_ids, np.int64) for request in requests]
     limits = np.array([request.max_tokens for request in requests])
-    temperatures = np.array([request.temperature for request in requests], np.float64)
     streams = np.zeros((len(requests), int(limits.max())))
     for row, request in enumerate(requests):
         rng = np.random.default_rng(request.seed & _SEED_MASK)
@@ -165,13 +184,16 @@ def sample(
 
     ids: list[list[int]] = [[] for _ in requests]
     logprobs: list[list[float]] = [[] for _ in requests]
+    of_model: list[list[float]] = [[] for _ in requests]
     reasons: list[StopReason] = ["length"] * len(requests)
     live = np.arange(len(requests))  # which request each cached row belongs to
     done = np.zeros(len(requests), bool)
     for step in range(int(limits.max())):
         normed = rms_norm(hidden, parameters.final_norm, config.norm_epsilon).out
-        tokens, drawn = _draw(
-            normed @ parameters.embedding.T, temperatures[live], streams[live, step]
+        tokens, drawn, models = _draw(
+            normed @ parameters.embedding.T,
+            [requests[int(index)].sampling for index in live],
+            streams[live, step],
         )
         for row, request_index in enumerate(live):
             if done[request_index]:
@@ -179,6 +201,7 @@ def sample(
             token = int(tokens[row])
             ids[request_index].append(token)
             logprobs[request_index].append(float(drawn[row]))
+            of_model[request_index].append(float(models[row]))
             if token == stop_id:
                 reasons[request_index] = "stop"
             done[request_index] = token == stop_id or step + 1 == limits[request_index]
@@ -199,6 +222,11 @@ def sample(
             )
         cache.filled += 1
     return [
-        LocalCompletion(tuple(row_ids), np.array(row_logprobs, np.float32), reason)
-        for row_ids, row_logprobs, reason in zip(ids, logprobs, reasons, strict=True)
+        LocalCompletion(
+            tuple(ids[row]),
+            np.array(logprobs[row], np.float32),
+            None if request.sampling.is_model else np.array(of_model[row], np.float32),
+            reasons[row],
+        )
+        for row, request in enumerate(requests)
     ]

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
 from tbtui.invocation import to_type
-from tbtui.policies import Backend, lost_password
+from tbtui.policies import Backend, lost_password, sampling_of
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
     from tbtui.config.values import Problem
     from tbtui.policies.base import Policy
+
+_MOST_STOPS = 4
 
 
 def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
@@ -27,6 +29,7 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
             model_name=config.model_name,
             base_url=config.openai_base_url,
             context_limit=config.context_limit,
+            sampling=sampling_of(config, config.eval_temperature),
         ),
         log_file,
     )
@@ -46,6 +49,24 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
     yield from lost_password("openai_base_url", config.openai_base_url)
     if config.checkpoint is not None:
         yield error(f"checkpoint={config.checkpoint}: the server has its own weights; leave it out")
+    yield from _sampling_problems(config)
+
+
+def _sampling_problems(config: RunConfig) -> Iterator[Problem]:
+    from tbtui.config.values import error
+
+    if len(config.stop) > _MOST_STOPS:
+        yield error(
+            f"stop: there are {len(config.stop)} texts; the Chat Completions API takes"
+            f" {_MOST_STOPS} at most"
+        )
+    if config.openai_base_url or os.environ.get("OPENAI_BASE_URL"):
+        return  # vLLM, llama.cpp and others take them beside the API's own
+    for name, value in (("top_k", config.top_k), ("min_p", config.min_p)):
+        if value:
+            yield error(
+                f"{name}={value:g}: OpenAI's API has temperature and top_p alone; leave it out"
+            )
 
 
 def _preflight(config: RunConfig) -> tuple[str, ...]:

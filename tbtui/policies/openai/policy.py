@@ -24,6 +24,7 @@ from tbtui.policies.base import (
     PolicyWithheldError,
     Sample,
     SampleRequest,
+    unknown_unless_model,
 )
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.openai.conversation import ConversationRenderer
@@ -47,6 +48,8 @@ _LEAST_LOGPROB = -1e4
 _FLOAT32 = 3e38
 _ROUNDING = 1e-3
 """By how much a log-probability may be above 0."""
+_ASKED_FOR = ("top_p", "top_k", "min_p", "stop")
+"""Sent only where they are set: a run that goes on without is not what was asked for."""
 _LONGEST = "max_completion_tokens"
 """Takes the place of `max_tokens` in OpenAI's newer models."""
 _PROBE_TOKENS = 16
@@ -89,7 +92,7 @@ class OpenAIPolicy(SampledOnly[ConversationRenderer]):
         self._path = connection.api_path
         limit = settings.context_limit or await self._context_limit()
         self._renderer = renderer = ConversationRenderer()
-        probe = SampleRequest(renderer.render(PROBE), _PROBE_TOKENS, 1.0, 0)
+        probe = SampleRequest(renderer.render(PROBE), _PROBE_TOKENS, settings.sampling, 0)
         with contextlib.suppress(PolicyWithheldError):  # it is there, and has the model
             await when_it_has_time(lambda: self._draw(probe), self._tell)
         self._info = PolicyInfo(
@@ -185,7 +188,9 @@ class OpenAIPolicy(SampledOnly[ConversationRenderer]):
                 finally:
                     self._unanswered.discard(asking)
         whole = _put_together(events) if _is_stream(events) else events[0]
-        return read_answer(whole, renderer, self._parameters, request.max_tokens)
+        answer = read_answer(whole, renderer, self._parameters, request.max_tokens)
+        known = unknown_unless_model(request.sampling, len(answer.completion_ids))
+        return dataclasses.replace(answer, model_logprobs=known)
 
     def _open(self) -> Connection:
         if self._closed or self._connection is None:
@@ -216,18 +221,29 @@ class _Parameters:
 
     def of(self, request: SampleRequest) -> dict[str, Any]:
         longest = _LONGEST if "max_tokens" in self._refused else "max_tokens"
-        wanted = {
-            "temperature": request.temperature,
+        sampling = request.sampling
+        wanted: dict[str, Any] = {
+            "temperature": sampling.temperature,
             "seed": request.seed % _SEEDS,
             "logprobs": True,
             "stream": True,
             longest: request.max_tokens,
         }
+        # What is left out leaves a server its own: some know nothing of these.
+        if sampling.top_p < 1:
+            wanted["top_p"] = sampling.top_p
+        if sampling.top_k:
+            wanted["top_k"] = sampling.top_k
+        if sampling.min_p:
+            wanted["min_p"] = sampling.min_p
+        if sampling.stop:
+            wanted["stop"] = list(sampling.stop)
         return {name: value for name, value in wanted.items() if name not in self._refused}
 
     def give_up(self, sent: Iterable[str], why: str) -> bool:
-        """Leave out what a refusal names of what was sent; False: it is about something else."""
-        named = {name for name in sent if name in why and name != _LONGEST}
+        """Leave out what a refusal names of what was sent; False: it is about something else, or
+        about what a person has set."""
+        named = {name for name in sent if name in why and name not in (_LONGEST, *_ASKED_FOR)}
         self._refused |= named
         return bool(named)
 

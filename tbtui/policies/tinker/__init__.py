@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies import Backend, off_policy_temperature
+from tbtui.policies import Backend, off_policy_sampling
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -48,10 +48,15 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
         )
     if config.lora_rank == 0:
         yield error("lora_rank=0: a Tinker server trains an adapter; give a rank of at least 1")
+    if config.min_p:
+        yield error(
+            f"min_p={config.min_p:g}: the Tinker API has temperature, top_p and top_k alone; leave"
+            " it out, or give one of these"
+        )
     # Another server may well serve the embedded model, whose name need not be given.
     if "model_name" not in config.given and config.tinker_base_url is None:
         yield error("model_name: name a model of the Tinker server, such as Qwen/Qwen3-8B")
-    yield from off_policy_temperature(config, "a Tinker server")
+    yield from off_policy_sampling(config, "a Tinker server")
 
 
 def _preflight(config: RunConfig) -> tuple[str, ...]:

@@ -192,7 +192,7 @@ class TinkerPolicy(Startable[ChatRenderer]):
             sampler = await self._published.instead_of(sampler)
             self._meter.retried()
             response = await self._ask(sampler, asked)
-        drawn = sampler.read(response, asked.max_tokens)
+        drawn = sampler.read(response, asked)
         self._work.answered(drawn, time.monotonic() - started)
         self._meter.answered(len(request.prompt_ids), response.prompt_cache_hit_tokens)
         return drawn

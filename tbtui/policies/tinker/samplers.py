@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.policies.base import Datum, PolicyError, Sample, SampleRequest
+from tbtui.policies.base import (
+    Datum,
+    PolicyError,
+    Sample,
+    SampleRequest,
+    unknown_unless_model,
+)
 from tbtui.policies.tinker.errors import THE_SERVER, policy_error, status_code
 
 if TYPE_CHECKING:
@@ -52,12 +58,15 @@ class Sampler:
         parameters = tinker.SamplingParams(
             max_tokens=request.max_tokens,
             seed=request.seed % SEEDS,
+            # Ids or texts, never both: texts are looked for in what was drawn.
             stop=list(stop),
-            temperature=request.temperature,
+            temperature=request.sampling.temperature,
+            top_p=request.sampling.top_p,
+            top_k=request.sampling.top_k or -1,
         )
         return asyncio.wrap_future(self.client.sample(prompt, 1, parameters).future())
 
-    def read(self, response: tinker.SampleResponse, max_tokens: int) -> Sample:
+    def read(self, response: tinker.SampleResponse, request: SampleRequest) -> Sample:
         """Raises `PolicyError` for an answer that can't be trained on."""
         if not response.sequences:
             raise PolicyError("sampling: the Tinker server drew no sequence")
@@ -69,9 +78,10 @@ class Sampler:
             raise PolicyError(
                 "sampling: the Tinker server's answer lacks the log-probability of a token"
             )
-        if len(tokens) > max_tokens:
+        if len(tokens) > request.max_tokens:
             raise PolicyError(
-                f"sampling: the Tinker server drew {len(tokens)} tokens; max_tokens={max_tokens}"
+                f"sampling: the Tinker server drew {len(tokens)} tokens;"
+                f" max_tokens={request.max_tokens}"
             )
         return Sample(
             completion_ids=tuple(tokens.tolist()),
@@ -80,6 +90,8 @@ class Sampler:
             stop_reason=sequence.stop_reason,
             weights_version=self.version,
             cached_tokens=response.prompt_cache_hit_tokens,
+            # Of which distribution they are, servers differ in.
+            model_logprobs=unknown_unless_model(request.sampling, len(tokens)),
         )
 
     async def score(self, data: Sequence[Datum]) -> tuple[npt.NDArray[np.float32], ...]:

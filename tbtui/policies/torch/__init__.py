@@ -13,6 +13,7 @@ model_files, memory_plan    what a model's files say of it; how much memory it t
 memory_fit, free_memory     whether that is free here, and the setting to change
 loading                     a model, its adapter, device and precision; every reason against one
 sampling                    what a sampling engine does
+endings                     what ends a completion: a token, a text, its length
 sleeping                    an engine on the trainer's GPU sleeps while it trains
 
 Nothing here imports torch before it is used: the extra may be missing.
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from tbtui.invocation import to_type
-from tbtui.policies import Backend, lost_password, off_policy_temperature
+from tbtui.policies import Backend, lost_password, off_policy_sampling
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -105,7 +106,7 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
                 yield error(f"{name}: lora_rank=0 trains all weights, no adapter; leave it out")
     yield from _device_problems(config)
     yield from lost_password("vllm_base_url", config.vllm_base_url)
-    yield from off_policy_temperature(config, "a model trained here")
+    yield from off_policy_sampling(config, "a model trained here")
 
 
 def _device_problems(config: RunConfig) -> Iterator[Problem]:

@@ -10,14 +10,15 @@ that a decoding step reads one block of memory and copies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from tbtui.policies.base import PolicyError, Sample, SampleRequest, StopReason
+from tbtui.policies.base import PolicyError, Sample, SampleRequest, SamplingParams, StopReason
+from tbtui.policies.torch.endings import Endings
 from tbtui.policies.torch.slots import Masks, Prefix, SlotPlaces, Slots, longest_common
 
 _CHUNK_TOKENS = 1024
@@ -43,6 +44,8 @@ class Row:
     uniform: float
     """The random number that the next token is drawn by."""
     logprobs: list[float] = field(default_factory=list)
+    model_logprobs: list[float] = field(default_factory=list)
+    """As in `Sample`."""
     filled: int = 0
     """Tokens that are in the cache."""
     cached: int = 0
@@ -76,6 +79,11 @@ class Row:
             stop_reason=reason,
             weights_version=version,
             cached_tokens=self.cached,
+            model_logprobs=(
+                None
+                if self.request.sampling.is_model
+                else np.array(self.model_logprobs, np.float32)
+            ),
         )
 
 
@@ -84,7 +92,7 @@ class SamplingBatch:
 
     def __init__(
         self, version: int, weights: int, forward: Forward, config: Any, dtype: torch.dtype,
-        device: torch.device, stop_ids: frozenset[int],
+        device: torch.device, endings: Endings,
     ) -> None:  # fmt: skip
         """
         Args:
@@ -100,7 +108,7 @@ class SamplingBatch:
         self._forward = forward
         self._dtype = dtype
         self._device = device
-        self._stop_ids = stop_ids
+        self._endings = endings
         self._masks = Masks(config)
         self._cache = Slots()
         self.rows: list[Row] = []
@@ -226,21 +234,20 @@ class SamplingBatch:
         return logits
 
     def _draw(self, rows: list[Row], logits: torch.Tensor) -> list[tuple[Row, StopReason]]:
-        temperatures = [row.request.temperature for row in rows]
-        tokens, logprobs = draw(logits, temperatures, [row.uniform for row in rows])
+        params = [row.request.sampling for row in rows]
+        tokens, logprobs, of_model = draw(logits, params, [row.uniform for row in rows])
         if not np.isfinite(logprobs).all():
             raise PolicyError(
                 f"sampling: version {self.version} of the weights gives no finite probabilities"
             )
         over: list[tuple[Row, StopReason]] = []
-        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+        for row, token, logprob, models in zip(rows, tokens, logprobs, of_model, strict=True):
             row.ids.append(token)
             row.logprobs.append(logprob)
+            row.model_logprobs.append(models)
             row.uniform = float(row.rng.random())
-            if token in self._stop_ids:
-                over.append((row, "stop"))
-            elif len(row.logprobs) >= row.request.max_tokens:
-                over.append((row, "length"))
+            if (reason := self._endings.reason(row.request, row.ids)) is not None:
+                over.append((row, reason))
         return over
 
     def _swap(self, one: int, other: int) -> None:
@@ -255,13 +262,13 @@ def _slots_for(rows: int) -> int:
 
 
 def draw(
-    logits: torch.Tensor, temperatures: list[float], uniforms: list[float]
-) -> tuple[list[int], list[float]]:
-    """One token per row of `logits` [R, vocabulary], and its log-probability in nats, by inverting
-    the cumulative distribution.
+    logits: torch.Tensor, params: Sequence[SamplingParams], uniforms: list[float]
+) -> tuple[list[int], list[float], list[float]]:
+    """One token per row of `logits` [R, vocabulary], by inverting the cumulative distribution; its
+    log-probability in nats under the distribution that is sampled from, and under the model's.
 
-    The distribution is the one that is sampled from, so temperature is part of it; logits are taken
-    to 32 bits first, whatever the model computes in. A row's uniform number comes from the random
+    Temperature and truncation are part of the former; logits are taken to 32 bits first, whatever
+    the model computes in. A row's uniform number comes from the random
     stream of its own completion, so that what is drawn doesn't depend on what else is in the batch,
     as far as floating point allows: a matrix product's last bits depend on its height.
 
@@ -269,11 +276,14 @@ def draw(
     probabilities gives one that isn't finite.
     """
     device = logits.device
-    greedy = torch.tensor([each == 0 for each in temperatures], device=device)
-    scales = torch.tensor([each or 1.0 for each in temperatures], device=device)
-    logprobs = torch.log_softmax(logits.float() / scales[:, None], dim=-1)
+    greedy = torch.tensor([row.temperature == 0 for row in params], device=device)
+    scales = torch.tensor([row.temperature or 1.0 for row in params], device=device)
     # MPS has no 64 bits.
     exact = torch.float32 if device.type == "mps" else torch.float64
+    scaled = logits.float() / scales[:, None]
+    if any(row.truncates for row in params):
+        scaled = _truncated(scaled, params, exact)
+    logprobs = torch.log_softmax(scaled, dim=-1)
     cumulative = logprobs.to(exact).exp().cumsum(-1)
     total = cumulative[:, -1:]
     thresholds = torch.tensor(uniforms, dtype=exact, device=device)[:, None] * total
@@ -283,5 +293,32 @@ def draw(
     tokens = tokens.clamp(max=logits.shape[-1] - 1)
     tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
     drawn = logprobs.gather(1, tokens[:, None])[:, 0]
+    of_model = drawn
+    if not all(row.is_model for row in params):
+        every = torch.log_softmax(logits.float(), dim=-1)
+        of_model = every.gather(1, tokens[:, None])[:, 0]
     drawn = torch.where(greedy & drawn.isfinite(), torch.zeros_like(drawn), drawn)
-    return tokens.tolist(), drawn.tolist()
+    return tokens.tolist(), drawn.tolist(), of_model.tolist()
+
+
+def _truncated(
+    scaled: torch.Tensor, params: Sequence[SamplingParams], exact: torch.dtype
+) -> torch.Tensor:
+    """`algorithm/truncation.py` for rows of logits [R, vocabulary] that are divided by their
+    temperatures; `exact`: what sums are taken in."""
+
+    def column(values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor(values, dtype=dtype, device=scaled.device)[:, None]
+
+    size = scaled.shape[-1]
+    ranked, order = scaled.sort(dim=-1, descending=True, stable=True)
+    weights = (ranked - ranked[:, :1]).to(exact).exp()
+    last = column([min(row.top_k or size, size) - 1 for row in params], torch.long)
+    left = (weights >= column([row.min_p for row in params], exact)) & (
+        ranked >= ranked.gather(1, last)
+    )
+    mass = torch.where(left, weights, 0.0).cumsum(-1)
+    before = mass - weights
+    share = column([row.top_p for row in params], exact)
+    left &= (share >= 1) | (before < share * mass[:, -1:])
+    return scaled.scatter(1, order, ranked.masked_fill(~left, -torch.inf))

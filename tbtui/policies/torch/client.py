@@ -278,4 +278,5 @@ def _sampler_settings(
         seed=settings.seed,
         lora_rank=settings.lora_rank,
         stop_ids=stop_ids,
+        tokenizer=settings.tokenizer,
     )

@@ -20,6 +20,7 @@ import torch
 
 from tbtui.policies.base import PolicyError, Sample, StopReason
 from tbtui.policies.torch.batch import Row, SamplingBatch
+from tbtui.policies.torch.endings import Endings
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.slots import Prefix, longest_common
 from tbtui.policies.torch.versions import Versions
@@ -48,7 +49,7 @@ class Decoder:
         self._max_rows = settings.max_rows
         self._dtype = getattr(torch, settings.dtype)
         self._device = torch.device(settings.device)
-        self._stop_ids = frozenset(settings.stop_ids)
+        self._endings = Endings(settings)
         self._waiting: deque[Row] = deque()
         self._prefixes = Prefixes(_prefix_bytes(self._device))
         self._number = 0
@@ -191,7 +192,7 @@ class Decoder:
     def _batch(self, version: int) -> SamplingBatch:
         return SamplingBatch(
             version, self._number, self._versions.forward(self._number), self._versions.config,
-            self._dtype, self._device, self._stop_ids,
+            self._dtype, self._device, self._endings,
         )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ class SamplerSettings:
     """Rank of the adapters that are published; 0: whole checkpoints are."""
     stop_ids: tuple[int, ...]
     """Tokens that end a completion, and are its last."""
+    tokenizer: str | None = None
+    """Directory, or name on the hub, for texts that end a completion; None: the model's own."""
 
 
 class SamplingEngine(Protocol):

@@ -27,7 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tbtui.policies.base import PolicyError, PolicyRefusedError, Sample, SampleRequest
+from tbtui.policies.base import (
+    MODEL_ITSELF,
+    PolicyError,
+    PolicyRefusedError,
+    Sample,
+    SampleRequest,
+)
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.vllm_environment import Tell, build_for, vllm_python
@@ -152,7 +158,7 @@ class VllmSampler:
             await served_model(self._connection, self._published.name)
             self._watch = ServerWatch(self._connection, self._meter)
             # Also because a CPU build's first request may take longest.
-            await self.sample(SampleRequest((1,) * 8, 1, 1.0, 0))
+            await self.sample(SampleRequest((1,) * 8, 1, MODEL_ITSELF, 0))
         except BaseException:
             await self.close()
             raise

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
 from tbtui.invocation import to_type
-from tbtui.policies import Backend, lost_password
+from tbtui.policies import Backend, lost_password, sampling_of, truncating
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -27,6 +27,7 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
             renderer=config.renderer,
             thinking=config.thinking,
             tool_format=config.tool_format,
+            sampling=sampling_of(config, config.eval_temperature),
         ),
         log_file,
     )
@@ -53,6 +54,11 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
         yield warning(
             f"eval_temperature={config.eval_temperature:g}: a vLLM server returns log-probabilities"
             " at temperature 1, unless it was started with --logprobs-mode processed_logprobs"
+        )
+    if left_out := truncating(config):
+        yield warning(
+            f"{left_out[0]}: a vLLM server returns log-probabilities of all tokens, unless it was"
+            " started with --logprobs-mode processed_logprobs"
         )
 
 

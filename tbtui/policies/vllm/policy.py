@@ -22,6 +22,7 @@ from tbtui.policies.base import (
     Sample,
     SampleRequest,
     StopReason,
+    unknown_unless_model,
 )
 from tbtui.policies.chat.make import load_renderer, may_think
 from tbtui.policies.meter import RequestMeter
@@ -101,7 +102,7 @@ class VllmPolicy(SampledOnly[ChatRenderer]):
         self._tell("asking the server for a token")
         self._renderer = renderer
         notes = await tokenizer_notes(connection, model, renderer)
-        probe = SampleRequest(renderer.render(PROBE), 1, 1.0, 0)
+        probe = SampleRequest(renderer.render(PROBE), 1, settings.sampling, 0)
         await when_it_has_time(lambda: self._draw(probe), self._tell)
         self._info = PolicyInfo(
             name="vllm",
@@ -189,18 +190,20 @@ def completion_body(
 ) -> dict[str, Any]:
     """What to post to `/v1/completions`, which takes a prompt of token ids as it is. With
     `return_token_ids` (vLLM from 0.10.2 on) the answer has those that were drawn, so that nothing
-    is tokenised again. The model's own distribution is asked for: left out, a vLLM server takes
+    is tokenised again. All that shapes the distribution is asked for: left out, a vLLM server takes
     `top_p`, `top_k` and penalties from the model's `generation_config.json`."""
+    sampling = request.sampling
     return {
         "model": model_name,
         "prompt": list(request.prompt_ids),
         "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
+        "temperature": sampling.temperature,
         "seed": request.seed % _SEEDS,
         "stop_token_ids": list(stop_ids),
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
+        "stop": list(sampling.stop),
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
@@ -248,4 +251,5 @@ def read_completion(content: Any, request: SampleRequest) -> Sample:
         stop_reason=cast(StopReason, finish),
         weights_version=0,
         cached_tokens=cached if type(cached) is int else None,
+        model_logprobs=unknown_unless_model(request.sampling, len(ids)),
     )

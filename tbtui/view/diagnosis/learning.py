@@ -123,8 +123,9 @@ def sampler_gap(run: RunSnapshot) -> Iterator[Finding]:
     """Sampler and trainer give the same tokens different probabilities."""
     name = "optim/kl_sample_train_v2"
     trend = run.trend(name)
-    # At another temperature the two are of different distributions, as was asked for.
-    if not trend or run.sampling_facts.temperature != 1:
+    # Before there was top_p, runs compared what was sampled from with the model.
+    alike = run.sampling_facts.temperature == 1 or "top_p" in run.settings
+    if not trend or not alike:
         return
     last = next(step for step in reversed(run.steps) if step.has(name))
     stale = last.metric("async/staleness_max")
@@ -160,7 +161,7 @@ def sampler_gap(run: RunSnapshot) -> Iterator[Finding]:
 
 def entropy_collapse(run: RunSnapshot) -> Iterator[Finding]:
     """The policy is certain of every token: nothing is explored any more."""
-    name, called = certainty(run.sampling_facts.temperature)
+    name, called = certainty(run.sampling_facts)
     trend = run.trend(name)
     if len(trend) < 3:
         return

@@ -203,13 +203,15 @@ def take(outlook: Outlook) -> RunSnapshot:
 
 
 def _sampling_facts(state: RunState) -> SamplingSettings:
-    temperature, agent = state.settings.get("temperature"), state.settings.get("agent")
+    settings = state.settings
+    temperature, agent = settings.get("temperature"), settings.get("agent")
     return SamplingSettings(
         float(temperature) if isinstance(temperature, int | float) else 1.0,
-        state.thinks and state.settings.get("thinking") != "off",
+        state.thinks and settings.get("thinking") != "off",
         agent if isinstance(agent, str) else "terminus-2",
         state.settings.get("agent_examples", "0") != "0",
         state.policy == "local",
+        settings.get("top_p", 1) != 1 or bool(settings.get("top_k") or settings.get("min_p")),
     )
 
 

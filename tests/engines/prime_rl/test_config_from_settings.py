@@ -64,7 +64,9 @@ def other(name: str) -> str:
             value = next(each for each in get_args(row.base) if each != row.default)
         case "integer" | "number":
             start = row.default or 0
-            value = next(str(v) for v in (start + 2, start / 2) if row.allows(v))
+            value = next(
+                str(v) for v in (start + 2, start / 2, 0.5) if row.allows(v) and v != row.default
+            )
         case "text" if name.endswith("_url"):
             value = "http://a"
         case _:

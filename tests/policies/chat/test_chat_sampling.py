@@ -18,6 +18,7 @@ from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, Sample, SampleRequest
 from tbtui.policies.chat.template import TemplateRenderer
 from tbtui.rollout.messages import SampleWanted
+from tbtui.sampling import MODEL_ITSELF
 from tests.policies.chat.chat_models import Make
 
 _TRIAL = "copy-1"
@@ -52,7 +53,7 @@ async def test_a_trials_calls(make: Make, tmp_path: Path, thinking: Any, sequenc
         talk = Conversation(
             _TRIAL,
             1,
-            1.0,
+            MODEL_ITSELF,
             SamplingLimits(4000, 500),
             cast(Policy, policy),
             journal,

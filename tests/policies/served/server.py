@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from tokenizers import Tokenizer
 
-from tbtui.policies.base import Sample, SampleRequest
+from tbtui.policies.base import Sample, SampleRequest, SamplingParams
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.tokenizer import TOKENIZER
 from tests.tinker_server.faults import Faults
@@ -31,9 +31,6 @@ from tests.tinker_server.server import DroppingProtocol
 
 CONTEXT = 1024
 _NEUTRAL = {
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": 0.0,
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
@@ -260,9 +257,7 @@ class VllmServer:
     async def _draw(self, body: dict[str, Any]) -> Sample:
         await self._flowing.wait()
         return await self._policy.sample(
-            SampleRequest(
-                tuple(body["prompt"]), body["max_tokens"], body["temperature"], body["seed"]
-            )
+            SampleRequest(tuple(body["prompt"]), body["max_tokens"], _sampling(body), body["seed"])
         )
 
     def _completion(self, body: dict[str, Any], sample: Sample) -> dict[str, Any]:
@@ -287,6 +282,12 @@ class VllmServer:
             usage["prompt_tokens_details"] = {"cached_tokens": self._cache.hit(body["prompt"])}
         self._cache.add([*body["prompt"], *ids])
         return {"object": "text_completion", "choices": [choice | served.changes], "usage": usage}
+
+
+def _sampling(body: dict[str, Any]) -> SamplingParams:
+    """What is left out is an error: a vLLM server takes it from the model's own settings."""
+    shape = (body[name] for name in ("temperature", "top_p", "top_k", "min_p"))
+    return SamplingParams(*shape, stop=tuple(body["stop"]))
 
 
 async def _gone(request: Request) -> None:

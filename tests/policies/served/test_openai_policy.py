@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import itertools
 import json
@@ -22,6 +23,7 @@ from tbtui.policies.base import (
     PolicyError,
     PolicyRefusedError,
     SampleRequest,
+    SamplingParams,
 )
 from tbtui.policies.openai.conversation import ConversationRenderer
 from tbtui.policies.openai.policy import OpenAIPolicy
@@ -52,7 +54,7 @@ async def make(vllm_server: VllmServer) -> AsyncIterator[Make]:
 
 
 def asking(policy: OpenAIPolicy, *said: Message, tools: tuple[Tool, ...] = ()) -> SampleRequest:
-    return SampleRequest(policy.renderer.render(said, tools), 32, 0.7, 5)
+    return SampleRequest(policy.renderer.render(said, tools), 32, SamplingParams(0.7), 5)
 
 
 texts = st.text(max_size=40)
@@ -143,6 +145,27 @@ async def test_the_server_gets_messages_and_its_tokens_are_kept(
     text = policy.renderer.answer(sample.completion_ids).text
     assert text
     assert text in "".join(policy.renderer.pieces(sample.completion_ids))
+
+
+async def test_what_is_drawn_from_is_asked_for_and_never_left_out(
+    make: Make, vllm_server: VllmServer
+) -> None:
+    """A run that went on without would be another one than was asked for."""
+    policy = await make()
+    vllm_server.asked.clear()
+    asked = asking(policy, Message("user", "Hello!"))
+    await policy.sample(asked)
+    sampling = SamplingParams(0.7, top_p=0.9, top_k=20, min_p=0.01, stop=("END",))
+    sample = await policy.sample(dataclasses.replace(asked, sampling=sampling))
+    plain, shaped = vllm_server.asked
+    shape = {"top_p": 0.9, "top_k": 20, "min_p": 0.01, "stop": ["END"]}
+    assert shaped == plain | shape
+    assert not plain.keys() & shape.keys()
+    assert sample.model_logprobs is not None
+    assert np.isnan(sample.model_logprobs).all()
+    vllm_server.served.refuses = ("top_k",)
+    with pytest.raises(PolicyRefusedError, match="'top_k' is not supported"):
+        await make(sampling=sampling)
 
 
 async def test_what_a_server_does_not_take_is_left_out_and_said(

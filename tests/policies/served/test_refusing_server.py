@@ -14,6 +14,7 @@ from aiohttp import web
 from tbtui.chat import Message
 from tbtui.journal.events import OutageBegan, Outcome, TrialFinished, TrialQueued
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     PolicyBusyError,
     PolicyDeniedError,
     PolicyError,
@@ -62,7 +63,7 @@ async def ask() -> AsyncIterator[Ask]:
                 web.json_response(answer) if isinstance(answer, dict) else answer
             )
             prompt = policy.renderer.render((Message("user", "KIND:it"),))
-            drawn = await policy.sample(SampleRequest(prompt, 64, 1.0, 0))
+            drawn = await policy.sample(SampleRequest(prompt, 64, MODEL_ITSELF, 0))
             return policy.renderer.answer(drawn.completion_ids).text
 
         yield answered

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     ContextOverflowError,
     LossSettings,
     OptimSettings,
     PolicyError,
     SampleRequest,
+    SamplingParams,
 )
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import export
@@ -89,6 +92,28 @@ async def test_the_models_own_distribution_is_asked_for(
     assert body["repetition_penalty"] == 1.0
 
 
+async def test_what_is_drawn_from_is_asked_for(
+    make_policy: MakePolicy, vllm_server: VllmServer
+) -> None:
+    sampling = SamplingParams(0.7, top_p=0.9, top_k=20, min_p=0.01, stop=("\n\n", "END"))
+    policy, local = await make_policy(sampling=sampling), LocalPolicy()
+    names = ("temperature", "top_p", "top_k", "min_p", "stop")
+    asked = (0.7, 0.9, 20, 0.01, ["\n\n", "END"])
+    # As it starts, too: a server that refuses some of it is no server for this run.
+    assert tuple(vllm_server.asked[-1][name] for name in names) == asked
+    wanted = dataclasses.replace(request(policy), sampling=sampling)
+    there = await policy.sample(wanted)
+    assert tuple(vllm_server.asked[-1][name] for name in names) == asked
+    await local.start()
+    here = await local.sample(wanted)
+    await local.close()
+    assert there.completion_ids == here.completion_ids
+    np.testing.assert_allclose(there.logprobs, here.logprobs, atol=1e-4)
+    # Whether they are the model's depends on how a server was started.
+    assert there.model_logprobs is not None
+    assert np.isnan(there.model_logprobs).all()
+
+
 async def test_a_model_is_found_by_its_own_tokenizer(
     make_policy: MakePolicy, vllm_server: VllmServer, tmp_path: Path
 ) -> None:
@@ -122,16 +147,16 @@ async def test_what_has_no_room_is_refused_and_what_has_little_is_cut(
     policy = await make_policy(context_limit=64)
     assert policy.info.context_limit == 64
     prompt = (request(policy).prompt_ids * 64)[:60]
-    sample = await policy.sample(SampleRequest(prompt, 100, 1.0, 3))
+    sample = await policy.sample(SampleRequest(prompt, 100, MODEL_ITSELF, 3))
     assert len(sample.completion_ids) <= 4
     with pytest.raises(ContextOverflowError, match="64 tokens"):
-        await policy.sample(SampleRequest((prompt * 2)[:64], 1, 1.0, 3))
+        await policy.sample(SampleRequest((prompt * 2)[:64], 1, MODEL_ITSELF, 3))
     with pytest.raises(PolicyError, match="max_tokens"):
-        await policy.sample(SampleRequest(prompt, 0, 1.0, 3))
+        await policy.sample(SampleRequest(prompt, 0, MODEL_ITSELF, 3))
     # The server may know better.
     vllm_server.served.context = 40
     with pytest.raises(ContextOverflowError, match=r"no room .*\(400: This model's max"):
-        await policy.sample(SampleRequest(prompt, 4, 1.0, 3))
+        await policy.sample(SampleRequest(prompt, 4, MODEL_ITSELF, 3))
 
 
 async def test_what_the_server_had_in_its_cache_is_told_where_it_tells(
@@ -139,7 +164,7 @@ async def test_what_the_server_had_in_its_cache_is_told_where_it_tells(
 ) -> None:
     vllm_server.served.tells_cached = True
     policy = await make_policy()
-    wanted = SampleRequest(tuple(range(40, 80)), 1, 1.0, 1)
+    wanted = SampleRequest(tuple(range(40, 80)), 1, MODEL_ITSELF, 1)
     assert [(await policy.sample(wanted)).cached_tokens for _ in range(2)] == [0, 32]
     status = policy.status().server
     assert status is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     ContextOverflowError,
     Datum,
     LossSettings,
@@ -20,6 +22,7 @@ from tbtui.policies.base import (
     PolicyError,
     Sample,
     SampleRequest,
+    SamplingParams,
 )
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.tinker.policy import TinkerPolicy
@@ -90,18 +93,30 @@ async def test_it_samples_what_the_embedded_policy_does_and_learns_in_order(
     assert trained.sum() > reference.sum()
 
 
+async def test_what_is_drawn_from_is_asked_for(make_policy: MakePolicy) -> None:
+    policy, local = await make_policy(), LocalPolicy()
+    await local.start()
+    sampling = SamplingParams(0.7, top_p=0.9, top_k=20, stop=("END",))
+    wanted = dataclasses.replace(request(policy), sampling=sampling)
+    there, here = await policy.sample(wanted), await local.sample(wanted)
+    await local.close()
+    assert there.completion_ids == here.completion_ids
+    assert there.model_logprobs is not None
+    assert np.isnan(there.model_logprobs).all()
+
+
 async def test_what_has_no_room_is_refused_and_what_has_little_is_cut(
     make_policy: MakePolicy,
 ) -> None:
     policy = await make_policy(context_limit=64)
     assert policy.info.context_limit == 64
     prompt = (prompt_of(policy) * 64)[:60]
-    sample = await policy.sample(SampleRequest(prompt, 100, 1.0, 3))
+    sample = await policy.sample(SampleRequest(prompt, 100, MODEL_ITSELF, 3))
     assert len(sample.completion_ids) <= 4
     with pytest.raises(ContextOverflowError, match="64 tokens"):
-        await policy.sample(SampleRequest((prompt * 2)[:64], 1, 1.0, 3))
+        await policy.sample(SampleRequest((prompt * 2)[:64], 1, MODEL_ITSELF, 3))
     with pytest.raises(PolicyError, match="max_tokens"):
-        await policy.sample(SampleRequest(prompt, 0, 1.0, 3))
+        await policy.sample(SampleRequest(prompt, 0, MODEL_ITSELF, 3))
 
 
 async def test_a_cancelled_sample_is_cancelled_at_the_server(

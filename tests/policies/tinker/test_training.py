@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tbtui.algorithm.losses import AnyLoss, policy_loss
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     Datum,
     LossName,
     LossSettings,
@@ -393,7 +394,10 @@ async def sampled_data(local: LocalPolicy) -> list[Datum]:
     random = np.random.default_rng(5)
     prompts = [local.renderer.render([Message("user", f"Say {i}")]) for i in range(4)]
     samples = await asyncio.gather(
-        *(local.sample(SampleRequest(prompt, 16, 1.0, i)) for i, prompt in enumerate(prompts))
+        *(
+            local.sample(SampleRequest(prompt, 16, MODEL_ITSELF, i))
+            for i, prompt in enumerate(prompts)
+        )
     )
     data = []
     for prompt, drawn in zip(prompts, samples, strict=True):

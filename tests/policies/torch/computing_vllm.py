@@ -16,7 +16,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tbtui.policies.base import SampleRequest
+from tbtui.policies.base import SampleRequest, SamplingParams
 from tbtui.policies.torch.sampler_client import TransformersSampler
 from tbtui.policies.torch.sampling import SamplerSettings
 from tests.policies.torch.fake_vllm import Server, option, serve
@@ -44,10 +44,10 @@ class _Computing(Server):
     async def complete(self, request: Request) -> Response:
         body: dict[str, Any] = await request.json()
         engine = await self._sampler(tuple(body["stop_token_ids"]))
+        shape = (body[name] for name in ("temperature", "top_p", "top_k", "min_p"))
+        sampling = SamplingParams(*shape, stop=tuple(body["stop"]))
         drawn = await engine.sample(
-            SampleRequest(
-                tuple(body["prompt"]), body["max_tokens"], body["temperature"], body["seed"]
-            )
+            SampleRequest(tuple(body["prompt"]), body["max_tokens"], sampling, body["seed"])
         )
         choice = {"finish_reason": drawn.stop_reason, "token_ids": drawn.completion_ids,
                   "logprobs": {"token_logprobs": drawn.logprobs.tolist()}}  # fmt: skip

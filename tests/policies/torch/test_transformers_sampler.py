@@ -20,12 +20,14 @@ pytest.importorskip("torch")
 pytest.importorskip("peft")
 
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     ContextOverflowError,
     Message,
     PolicyError,
     PolicyLostError,
     Sample,
     SampleRequest,
+    SamplingParams,
 )
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
@@ -67,7 +69,7 @@ def requests(count: int, shared: int = 40) -> list[SampleRequest]:
                 *rng.integers(2, tiny.VOCABULARY, rng.integers(0, 40)).tolist(),
             ),
             max_tokens=int(rng.integers(1, 60)),
-            temperature=float(rng.choice([0.6, 1.0, 1.4])),
+            sampling=SamplingParams(float(rng.choice([0.6, 1.0, 1.4]))),
             seed=seed,
         )
         for seed in range(count)
@@ -78,7 +80,7 @@ def check(sample: Sample, request: SampleRequest, model: Path, adapter: Path | N
     """The log-probabilities are those of one forward of it all."""
     prompt = request.prompt_ids
     expected = tiny.reference_logprobs(
-        model, prompt + sample.completion_ids, len(prompt), request.temperature, adapter
+        model, prompt + sample.completion_ids, len(prompt), request.sampling.temperature, adapter
     )
     np.testing.assert_allclose(sample.logprobs, expected.numpy(), atol=1e-4)
 
@@ -211,7 +213,7 @@ async def test_no_prompt_is_computed_twice(model: Model) -> None:
     common = tuple(np.random.default_rng(1).integers(2, tiny.VOCABULARY, 120).tolist())
     async with sampler(replace(settings(model("qwen3")), stop_ids=())) as engine:
         at_once = await asyncio.gather(
-            *(engine.sample(SampleRequest(common, 8, 1.0, seed)) for seed in range(8))
+            *(engine.sample(SampleRequest(common, 8, MODEL_ITSELF, seed)) for seed in range(8))
         )
         one = await engine.sample(first)
         history = first.prompt_ids + one.completion_ids
@@ -229,24 +231,24 @@ async def test_no_prompt_is_computed_twice(model: Model) -> None:
 async def test_the_context_limit(model: Model) -> None:
     limited = replace(settings(model("llama")), context_limit=64, stop_ids=())
     async with sampler(limited) as engine:
-        drawn = await engine.sample(SampleRequest((5,) * 60, 100, 1.0, 0))
+        drawn = await engine.sample(SampleRequest((5,) * 60, 100, MODEL_ITSELF, 0))
         assert (len(drawn.completion_ids), drawn.stop_reason) == (4, "length")
         with pytest.raises(ContextOverflowError, match="the context limit is 64"):
-            await engine.sample(SampleRequest((5,) * 64, 1, 1.0, 0))
+            await engine.sample(SampleRequest((5,) * 64, 1, MODEL_ITSELF, 0))
 
 
 async def test_a_killed_process_is_a_lost_policy(model: Model) -> None:
     engine = TransformersSampler(replace(settings(model("llama")), stop_ids=()))
     await engine.start()
     try:
-        under_way = asyncio.create_task(engine.sample(SampleRequest((5,), 150, 1.0, 0)))
+        under_way = asyncio.create_task(engine.sample(SampleRequest((5,), 150, MODEL_ITSELF, 0)))
         await until(engine.running)
         assert engine.pid is not None
         os.kill(engine.pid, signal.SIGKILL)
         with pytest.raises(PolicyLostError, match=r"killed by SIGKILL \(out of memory\?\)"):
             await under_way
         with pytest.raises(PolicyLostError):
-            await engine.sample(SampleRequest((5,), 1, 1.0, 0))
+            await engine.sample(SampleRequest((5,), 1, MODEL_ITSELF, 0))
     finally:
         await engine.close()
 
@@ -254,7 +256,7 @@ async def test_a_killed_process_is_a_lost_policy(model: Model) -> None:
 async def test_close_fails_what_is_in_flight(model: Model) -> None:
     engine = TransformersSampler(replace(settings(model("llama")), stop_ids=()))
     await engine.start()
-    under_way = asyncio.create_task(engine.sample(SampleRequest((5,), 150, 1.0, 0)))
+    under_way = asyncio.create_task(engine.sample(SampleRequest((5,), 150, MODEL_ITSELF, 0)))
     await until(engine.running)
     await engine.close()
     with pytest.raises(PolicyError, match="closed"):
@@ -277,7 +279,7 @@ async def test_the_embedded_model_draws_what_numpy_draws(embedded: Path) -> None
         conversation = (Message("user", "List the files of /tmp, please."),)
         prompt = numpy_policy.renderer.render(conversation)
         asked = [
-            SampleRequest(prompt, 48, temperature, seed)
+            SampleRequest(prompt, 48, SamplingParams(temperature), seed)
             for seed, temperature in enumerate((0.0, 0.7, 1.0, 1.0, 1.3, 1.0, 1.0, 1.0))
         ]
         theirs = [await numpy_policy.sample(request) for request in asked]

@@ -21,7 +21,14 @@ pytest.importorskip("torch")
 pytest.importorskip("peft")
 
 from tbtui.paths import cache_dir
-from tbtui.policies.base import PolicyLostError, PolicyRefusedError, Sample, SampleRequest
+from tbtui.policies.base import (
+    MODEL_ITSELF,
+    PolicyLostError,
+    PolicyRefusedError,
+    Sample,
+    SampleRequest,
+    SamplingParams,
+)
 from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.vllm_environment import CPU, vllm_python
@@ -62,7 +69,9 @@ async def test_adapters_are_published_while_completions_are_under_way(
                     await engine.publish(version, gone)
                     shutil.rmtree(gone)
                 tasks += [
-                    asyncio.create_task(engine.sample(SampleRequest(prompt, 60, 0.8, seed)))
+                    asyncio.create_task(
+                        engine.sample(SampleRequest(prompt, 60, SamplingParams(0.8), seed))
+                    )
                     for seed, prompt in enumerate(prompts[: 4 if version else 8])
                 ]
                 await asyncio.sleep(0)
@@ -99,7 +108,7 @@ async def test_a_killed_server_is_a_lost_policy(embedded: Path, tmp_path: Path) 
     engine = VllmSampler(settings(embedded), VllmSettings(home=HOME))
     try:
         await engine.start()
-        request = SampleRequest((70,) * 9, 1000, 1.0, 0)
+        request = SampleRequest((70,) * 9, 1000, MODEL_ITSELF, 0)
         asked = [replace(request, seed=seed) for seed in range(8)]
         under_way = [asyncio.create_task(engine.sample(each)) for each in asked]
         await asyncio.sleep(0.1)

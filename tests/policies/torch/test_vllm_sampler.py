@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tbtui.policies.base import (
+    MODEL_ITSELF,
     PolicyError,
     PolicyLostError,
     PolicyRefusedError,
@@ -32,7 +33,7 @@ SETTINGS = SamplerSettings(
     model=str(MODEL), dtype="float32", device="cpu", context_limit=64, max_rows=4, seed=0,
     lora_rank=4, stop_ids=(1,),
 )  # fmt: skip
-REQUEST = SampleRequest((5, 6), 3, 1.0, 0)
+REQUEST = SampleRequest((5, 6), 3, MODEL_ITSELF, 0)
 
 
 def adapter(directory: Path, number: int) -> Path:
