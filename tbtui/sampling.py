@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tbtui.invocation import to_type
+
 LOW_TEMPERATURE = 0.5
 """At and below which a small model is hardly more readable, and its trials hardly differ. Chosen:
 one of 135 million parameters learned at .7."""
@@ -90,7 +92,7 @@ def for_failing(sampling: SamplingSettings) -> str:
         ways.append("examples in the agent's prompt (agent_examples=4)")
     if sampling.temperature > LOW_TEMPERATURE:
         ways.append(f"a temperature below {sampling.temperature:g}")
-    return f"{', '.join(ways[:-1])}, or {ways[-1]}"
+    return f"{', '.join(ways[:-1])}, or {ways[-1]}; {to_type('probe')} tries what would help"
 
 
 def for_alike(sampling: SamplingSettings) -> str:

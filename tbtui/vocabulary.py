@@ -85,7 +85,7 @@ class RunPhase(StrEnum):
 PUBLISHING = "publishing"
 """Detail of the training phase from when the step's weights are handed to the sampler."""
 
-Purpose = Literal["train", "eval", "fork"]
+Purpose = Literal["train", "eval", "fork", "probe"]
 """What trials are for; forks that people ask for are tried, and never trained on."""
 CommandVerb = Literal[
     "pause", "freeze", "resume", "stop", "cancel", "retry", "exclude", "include", "accept",

@@ -18,6 +18,7 @@ more, and where every task agrees it claims certainty. Bounds stay inside [0, 1]
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -89,6 +90,36 @@ def pass_rates(tasks: Sequence[TaskAttempts]) -> dict[int, Rate]:
     most = min((task.scored for task in tasks if task.scored), default=0)
     rates = {k: pass_rate(tasks, k) for k in range(1, most + 1)}
     return {k: rate for k, rate in rates.items() if rate is not None}
+
+
+def signal_share(tasks: Sequence[Sequence[float]], size: int) -> Rate | None:
+    """Expected share of groups of `size` trials whose rewards are not all equal, mean over tasks.
+
+    A task's share is that of all ways to choose so many of its trials whose rewards differ, which
+    is unbiased: nothing is assumed of tasks that have always passed, or never. Of a task with fewer
+    trials all of them are one group. That is a lower bound, for the more trials a group has, the
+    less likely are they to be all alike.
+
+    Args:
+        tasks: rewards of each task's scored trials; a task with fewer than two says nothing.
+
+    Returns None if no task says anything.
+    """
+    known = [task for task in tasks if len(task) > 1]
+    if not known or size < 2:
+        return None
+    shares = [_differing(task, min(size, len(task))) for task in known]
+    value = math.fsum(shares) / len(shares)
+    groups = sum(max(1, len(task) // size) for task in known)
+    single = len(shares) == 1
+    return _wilson(value, groups if single else _effective_attempts(shares, value, groups))
+
+
+def _differing(rewards: Sequence[float], size: int) -> float:
+    """Share of the ways to choose `size` of these rewards in which not all are equal."""
+    alike = sum(math.comb(count, size) for count in Counter(rewards).values())
+    every = math.comb(len(rewards), size)
+    return (every - alike) / every
 
 
 def _one_task(task: TaskAttempts, k: int) -> Rate:

@@ -32,6 +32,7 @@ def _run(app: typer.Typer) -> None:
 
     app.command("run", cls=run.RunCommand)(run.run)
     app.command("eval", short_help="Evaluate weights on held-out tasks.")(run.evaluate)
+    app.command("probe", short_help="Try a model on a few tasks, before a run.")(run.probe)
     app.command("fork", short_help="Go on from a turn of a trial, several times.")(run.fork)
     app.command("bisect", short_help="Find the checkpoint at which a task was won or lost.")(
         run.bisect
@@ -104,6 +105,7 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
     {
         "run": _run,
         "eval": _run,
+        "probe": _run,
         "fork": _run,
         "bisect": _run,
         "demos": _demos,

@@ -145,6 +145,33 @@ def evaluate(
     )
 
 
+def probe(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL|RUN|CHECKPOINT] [TASKS] NAME=VALUE",
+            help="What to try, on which tasks; settings as for run.",
+        ),
+    ] = None,
+    no_ui: NoUi = False,
+    as_json: Json = False,
+) -> None:
+    """Try a model on a few training tasks, before a run: is there anything to learn from?
+
+    Each task is tried eval_group_size times (4) with each arm, an agent at a temperature
+    (probe=terminus-2@1,terminus-2@0.7), within a budget (budget.hours, .rollouts, .tokens,
+    .dollars; a quarter of an hour). Told are the share of answers that the agent can read and of
+    those that are cut off, pass@1 and pass@k, the expected share of groups with a signal, speed and
+    memory; then a verdict, and the command to run next.
+
+    Exit status: 0 go: the run is worth its trials as it is, 3 not as it is (another temperature,
+    agent, budget or tasks; the last lines say which), 1 failed, 2 bad input, 130 interrupted.
+    """
+    from tbtui.commands.probe import probe as run_probe
+
+    raise typer.Exit(run_probe(arguments or [], view_of(no_ui=no_ui, as_json=as_json)))
+
+
 def fork(
     run: Run,
     trial: Annotated[

@@ -169,7 +169,7 @@ def prepare_evaluation(
     `stem`: what the run's name begins with, if none is given.
     """
     target, settings = _divide(arguments)
-    weights = _weights(target, settings, use_latest)
+    weights = weights_of(target, settings, use_latest=use_latest)
     config = weights_config(weights, settings)
     require_tasks(config)
     passed_over = tuple(weights.checkpoint.passed_over) if weights.checkpoint else ()
@@ -190,7 +190,8 @@ def _divide(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     return first, others
 
 
-def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> Weights:
+def weights_of(target: str | None, settings: Sequence[str], *, use_latest: bool) -> Weights:
+    """The weights that a run, a checkpoint or `checkpoint=` names. Raises `UserError`."""
     given = parse_settings(settings)
     if target is None:
         if use_latest:

@@ -107,6 +107,8 @@ def _note(named: Mapping[str, Any], directory: Path) -> Path:
 
 
 def _is_class(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_is_class, value))
     return isinstance(value, str) and ":" in value and not value.startswith("cookbook:")
 
 

@@ -43,6 +43,8 @@ from tbtui.journal.events import (
     OutageEnded,
     Outcome,
     PolicyLost,
+    ProbeMeasured,
+    ProbeStarted,
     RunContinued,
     RunFinished,
     RunPaused,
@@ -75,6 +77,7 @@ from tbtui.journal.figures import Downtime, planned_steps
 from tbtui.view.ending import Ending
 from tbtui.view.fold import Fold
 from tbtui.view.forecast import amount, forecast
+from tbtui.view.probe import progress_words
 from tbtui.view.sentences import (
     alarm_words,
     budget_words,
@@ -144,6 +147,7 @@ class HumanLines:
         self._gpus = GpuLines()
         self._asked = AskedLines()
         self._reviews = ReviewLines()
+        self._probe: ProbeStarted | None = None
 
     def lines(self, entry: Entry) -> Iterator[str]:
         """The lines that this event adds, without line ends."""
@@ -287,6 +291,10 @@ class HumanLines:
                 for trial in over:
                     del self._step_of[trial]
                     self._outcomes.pop(trial, None)
+            case ProbeStarted():
+                self._probe = event
+            case ProbeMeasured() if self._probe is not None:
+                yield line("probe", progress_words(self._probe, event))
             case EvalFinished():
                 self._usd = event.metrics.get("cost/total_usd", self._usd)
                 yield eval_line(event, evaluated_weights(self._settings))
@@ -336,7 +344,8 @@ class HumanLines:
 
     def _trials(self) -> str:
         """`960 rollouts, 240 held-out trials`."""
-        counts = [(self._rollouts, "rollout"), (self._evaluations, "held-out trial")]
+        others = "held-out trial" if self._probe is None else "trial"
+        counts = [(self._rollouts, "rollout"), (self._evaluations, others)]
         parts = [f"{count:,} {what}{'s' * (count != 1)}" for count, what in counts if count]
         return ", ".join(parts) or "no trials"
 

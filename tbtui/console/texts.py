@@ -52,9 +52,10 @@ def run_lines(event: RunStarted) -> Iterator[str]:
     yield line("run", event.run)
     yield line("policy", f"{event.policy} {event.model_name}{size}")
     yield line("trials", f"in {event.environment} ({event.environment_reason})")
-    yield line(
-        "tasks", f"{uses['train']} to train on, {uses['eval']} held out, from {event.tasks_dir}"
-    )
+    used = f"{uses['train']} to train on, {uses['eval']} held out"
+    if event.settings.get("probe"):
+        used = f"{uses['train']} to try"
+    yield line("tasks", f"{used}, from {event.tasks_dir}")
 
 
 def evaluated_weights(settings: Mapping[str, Any]) -> str:

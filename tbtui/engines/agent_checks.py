@@ -33,7 +33,8 @@ def agent_problems(config: RunConfig) -> Iterator[Problem]:
         if name in config.given:
             yield warning(f"{name}: of Terminus-2; agent={config.agent} has its own ways")
     if config.agent != "shell":
-        if "agent_examples" in config.given:
+        tried = any(arm.startswith("shell@") for arm in config.probe)
+        if "agent_examples" in config.given and not tried:
             yield warning(f"agent_examples: not used by agent={config.agent}; agent=shell has them")
     elif isinstance(asked := examples_asked(config), int) and asked > MOST_EXAMPLES:
         yield error(f"agent_examples={asked}: 0 to {MOST_EXAMPLES}, or a file of examples")

@@ -16,6 +16,7 @@ from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
 from tbtui.engines.agent_checks import check_agent_of, require_reachable
 from tbtui.engines.grpo.review_rules import load_rules
+from tbtui.engines.probe_arms import agents_of, choose_tasks
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
 from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
@@ -121,10 +122,13 @@ def _prepared(request: RunRequest) -> PreparedRun:
         seed=config.seed,
         eval_tasks=config.eval_tasks,
         train_tasks=config.tasks,
-        trains=config.step_limit != 0,
+        trains=config.step_limit != 0 or bool(config.probe),
     )
     if not request.directory.agent_examples.is_file():  # it goes on with those that it has
-        check_agent_of(config)
+        for agent in agents_of(config):
+            check_agent_of(config.replace(agent=agent))
+    if config.probe:
+        split = dataclasses.replace(split, train=choose_tasks(config, split.train), heldout=())
     if config.honeypots and config.step_limit != 0:
         from tbtui.engines.honeypots import make_honeypots  # imports NumPy
 
@@ -134,7 +138,8 @@ def _prepared(request: RunRequest) -> PreparedRun:
     environment, fitness = choose_for_tasks(
         config, [task.path for task in (*split.train, *split.heldout)]
     )
-    require_reachable(config, environment)
+    for agent in agents_of(config):
+        require_reachable(config.replace(agent=agent), environment)
     prepared = PreparedRun(
         config,
         catalog.directory,
@@ -147,9 +152,9 @@ def _prepared(request: RunRequest) -> PreparedRun:
         preflight=policy_preflight(config),
         quarantine=_quarantine(config, catalog.directory, split),
     )
-    used = split.train if config.step_limit != 0 else split.heldout
+    used = split.train if config.step_limit != 0 or config.probe else split.heldout
     if used and len(prepared.unusable.keys() & {task.name for task in used}) == len(used):
-        what = "to train on" if config.step_limit != 0 else "to evaluate on"
+        what = "to evaluate on" if used is split.heldout else "to train on"
         if (summary := fitness.summary()) is None:
             summary = next(iter(prepared.unusable.values())).text
         remedy = ""

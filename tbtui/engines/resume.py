@@ -109,6 +109,8 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
     require_writable_within(directory)
     old, new = _settings(directory, settings)
     require_no_errors(config_problems(new))
+    if new.probe:
+        raise ConfigError(f"{directory.name} is a probe, which does not go on: start another one")
     new = _same(old, absolute(new), directory)
     with closing(JournalReader(directory)) as reader:
         # Refused now, not when the policy is loaded.

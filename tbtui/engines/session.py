@@ -39,6 +39,7 @@ from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
 from tbtui.engines.monitor import VLLM, Monitor, Roots
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.prices import expected_cost
+from tbtui.engines.probe_arms import agents_of
 from tbtui.engines.task_fitness import offer
 from tbtui.engines.trials.running import RunningTrials
 from tbtui.engines.trials.steering import Pool
@@ -288,7 +289,7 @@ class Session:
             keep_best=config.max_steps > 0,
         )
         await self._monitored(guard, "the run directory is not looked after")
-        if config.agent == "shell" and config.agent_examples != "0":
+        if "shell" in agents_of(config) and config.agent_examples != "0":
             self._phase(RunPhase.STARTING, "performing examples for the agent's prompt")
             runner.show_examples(await _unless(pool.failed, examples_of(run, runner.perform)))
         self._engine = GrpoEngine(run, runner, keeper, self._watch.see, self._queue)

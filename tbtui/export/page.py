@@ -70,7 +70,7 @@ def _head(record: TrialRecord) -> Iterator[str]:
         "trial": queued.trial,
         "task": queued.task,
         "group": f"{queued.group}, step {queued.step}, attempt {queued.attempt}",
-        "split": "held out" if queued.purpose == "eval" else "training",
+        "split": {"eval": "held out", "probe": "probe"}.get(queued.purpose, "training"),
         "model": record.model_name,
         "queued": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record.queued_at)),
     }

@@ -704,6 +704,76 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
+class ProbeArm(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which a probe tries its tasks."""
+
+    agent: str
+    temperature: float
+
+
+class ProbeStarted(Event, frozen=True, kw_only=True):
+    """A few trials of training tasks begin, with each of several agents and temperatures."""
+
+    arms: tuple[ProbeArm, ...]
+    """The first one is how the run would be."""
+    tasks: tuple[str, ...]
+    trials: int
+    """Rounds: trials of each task in each arm."""
+    budget: dict[str, float]
+    """What it may spend, by `BudgetUnit`."""
+    typed: tuple[str, ...]
+    """The settings that were given, as a run repeats them."""
+    untried: str = ""
+    """An easier agent that no arm has; empty: there is none."""
+
+
+class ArmMeasured(ProbeArm, frozen=True, kw_only=True):
+    """What came of one arm of a probe so far."""
+
+    trials: int
+    """Ended ones. What infrastructure broke is among them, and in no rate."""
+    scored: int
+    broken: int
+    """Trials that infrastructure broke, or that got no answer of the model's in time."""
+    reason: str = ""
+    """The commonest reason of trials that have no reward, or no answer."""
+    answers: int
+    """Model calls that were answered."""
+    readable: int | None
+    """Answers that the agent could read; None: it doesn't say."""
+    cut: int
+    """Answers that were cut off at their limit of tokens."""
+    overflowed: int
+    """Trials whose first prompt was too long for the context."""
+    tokens: int
+    """Drawn."""
+    pass_at: dict[int, Estimate] = {}
+    """As in `EvalFinished`."""
+    signal: Estimate | None = None
+    """Expected share of groups of `signal_size` trials whose rewards differ; None: no task has
+    two scored trials."""
+    signal_size: int = 0
+    """At most the run's group_size; of larger groups at least as many have a signal."""
+    trial_sec: float = 0.0
+    """Mean time of a trial."""
+    step_sec: float | None = None
+    """How long the trials of one training step would take, at the probe's speed."""
+
+
+class ProbeMeasured(Event, frozen=True, kw_only=True):
+    """A round of a probe is over, with one trial of each task in each arm."""
+
+    rounds: int
+    arms: tuple[ArmMeasured, ...]
+    spent: dict[str, float]
+    tokens_per_sec: float | None
+    """Drawn in a second, of all trials together."""
+    memory_mb: float | None
+    """The most that the run's processes had resident together."""
+    stopped: str = ""
+    """Why no further round begins; empty: one does."""
+
+
 class EvalFinished(Event, frozen=True, kw_only=True):
     """Held-out tasks, attempted with the weights of `step`. Unscored trials are not counted."""
 
@@ -1005,6 +1075,8 @@ AnyEvent = (
     | TasksJudged
     | TasksWeighted
     | EvalStarted
+    | ProbeStarted
+    | ProbeMeasured
     | TrialQueued
     | TrialForked
     | SnapshotKept

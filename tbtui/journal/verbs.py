@@ -37,6 +37,8 @@ class Standing:
     """The attempt that has taken its place."""
     fork: bool = False
     """It was forked from another trial, for a person."""
+    probe: bool = False
+    """It tries the model, before a run."""
     step_open: bool = True
     """It runs, or its batch is not handed over yet."""
     program: bool = False
@@ -126,6 +128,7 @@ _STEP_OVER: Condition = (
 _TRAINED_ON: tuple[Condition, ...] = (
     (lambda it: it.held_out, "{trial} is held out: it is never trained on"),
     (lambda it: it.fork, "{trial} is a fork: it is never trained on"),
+    (lambda it: it.probe, "{trial} is a probe's: it is never trained on"),
     _REPLACED,
     _STEP_OVER,
 )

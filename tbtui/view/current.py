@@ -50,6 +50,8 @@ def places(trials: Iterable[str], known: Mapping[str, TrialView]) -> list[str]:
 def awaited(state: RunState) -> tuple[int, Purpose] | None:
     """The batch that the run goes on with next: an evaluation, or the first step under way."""
     if state.phase is RunPhase.EVALUATING:
+        if state.probe is not None:
+            return 1, "probe"
         return state.step, "fork" if state.settings.get("fork_from") else "eval"
     first = next(iter(state.open_steps()), None)
     return None if first is None else (first.step, "train")

@@ -26,6 +26,8 @@ from tbtui.journal.events import (
     OutageEnded,
     PolicyLost,
     PolicyMeasured,
+    ProbeMeasured,
+    ProbeStarted,
     ResourcesMeasured,
     ReviewChanged,
     ReviewClosed,
@@ -218,6 +220,10 @@ class Fold:
                         *evaluation_seconds(state, event.step, now),
                     )
                 )
+            case ProbeStarted():
+                state.probe = event
+            case ProbeMeasured():
+                state.probed = event
             case CommandIssued():
                 self._command_issued(event, now)
             case CommandDone():

@@ -158,9 +158,12 @@ def _group(
 
 
 def _name(key: GroupKey, trials: Sequence[TrialView]) -> str:
-    """Its task; of forks with the turn, as `tbtui fork` names it: there are many of one task."""
+    """Its task; of forks with the turn, as `tbtui fork` names it, of a probe with the arm: of one
+    task there are many."""
     if key[0] == "fork":
         return f"{key[3]}@{trials[0].fork_turn}"
+    if key[0] == "probe":
+        return f"{key[3]} {key[2].partition('-')[0]}"
     return key[3] or HELD_OUT
 
 

@@ -206,7 +206,9 @@ def _dataset_of(trial: TrialView, state: RunState) -> str:
 
 def _words_of(trial: TrialView, state: RunState) -> str:
     """All that a filter's words may name."""
-    purpose = {"eval": "held out eval", "fork": "fork"}.get(trial.purpose, "training")
+    purpose = {"eval": "held out eval", "fork": "fork", "probe": "probe"}.get(
+        trial.purpose, "training"
+    )
     standing = "running" if trial.live and trial.phase is not TrialPhase.QUEUED else ""
     parts = [trial.label, trial.group, doing(trial), kind_of(trial, state), purpose, standing]
     parts.append(_dataset_of(trial, state))

@@ -20,6 +20,7 @@ def standing(trial: TrialView, state: RunState, name: str = "it", asker: str = "
         asker=asker,
         held_out=trial.purpose == "eval",
         fork=trial.purpose == "fork",
+        probe=trial.purpose == "probe",
         excluded=trial.excluded,
         pending=trial.pending,
         successor=trial.successor or "",
@@ -38,7 +39,7 @@ def _open_to_change(trial: TrialView, state: RunState) -> bool:
     """Whether its batch is not handed over yet, as far as the journal tells."""
     if state.status is not None:
         return False
-    if trial.purpose == "fork":
+    if trial.purpose in ("fork", "probe"):
         return trial.live
     if trial.purpose == "eval":
         return state.phase is RunPhase.EVALUATING and trial.step == state.step

@@ -20,6 +20,8 @@ from tbtui.journal.events import (
     GpusMeasured,
     GroupUnderReview,
     PhaseSeconds,
+    ProbeMeasured,
+    ProbeStarted,
     ProcessMeasured,
     ReviewClosed,
     RunStatus,
@@ -456,6 +458,10 @@ class RunState:
     lanes: LaneRecord = field(default_factory=LaneRecord)
     """What the sampler and the trainer did when."""
     evals: list[EvalView] = field(default_factory=list)
+    probe: ProbeStarted | None = None
+    """What is tried, where the run is a probe."""
+    probed: ProbeMeasured | None = None
+    """What came of it so far."""
     rewarded: deque[tuple[str, float]] = field(default_factory=lambda: deque(maxlen=RECENT_REWARDS))
     """The latest scored training trials, each with its reward."""
     dataset_rewards: dict[str, deque[float]] = field(default_factory=dict)

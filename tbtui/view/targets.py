@@ -87,7 +87,8 @@ class TrialIndex:
 
     def _trial_targets(self) -> Iterator[Target]:
         for trial, queued in reversed(self._queued.items()):
-            where = f"s{queued.step}" if queued.purpose == "train" else f"evaluation s{queued.step}"
+            step = f"s{queued.step}"
+            where = {"train": step, "probe": "probe"}.get(queued.purpose, f"evaluation {step}")
             again = f" · attempt {queued.attempt}" if queued.attempt > 1 else ""
             detail = f"{where} · {self._ends.get(trial, 'not ended')}{again}"
             yield Target("trial", trial, queued.label, detail, queued.step)

@@ -88,6 +88,8 @@ def _dataset(
     for kind, tasks in kinds.items():
         # Held-out trials alone say how a kind goes that is never trained on.
         purpose: Purpose = "train" if any(task.split == "train" for task in tasks) else "eval"
+        if state.probe is not None:
+            purpose = "probe"
         rewards = list(state.kind_rewards.get((dataset, kind, purpose), ()))
         reported = state.evals[-1].by_kind.get(kind) if state.evals else None
         views.append(

@@ -270,7 +270,7 @@ def _all_failing(state: RunState) -> Finding | None:
             held_out = f"held-out trials after step {step}"
             of = f"trials of step {step}"
             if purpose != "train":
-                of = held_out if purpose == "eval" else "forks"
+                of = {"eval": held_out, "probe": "trials of the probe"}.get(purpose, "forks")
             so_far = "" if through else " so far"
             ((most, count), *others) = outcomes.most_common()
             share = f"{count} " if others else ""

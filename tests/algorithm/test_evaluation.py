@@ -15,6 +15,7 @@ from tbtui.algorithm.evaluation import (
     pass_at_k,
     pass_rate,
     pass_rates,
+    signal_share,
     student_quantile,
 )
 
@@ -170,3 +171,37 @@ def test_tasks_that_differ_widen_the_interval_by_their_variance() -> None:
     rate = pass_rate([TaskAttempts(4, 10), TaskAttempts(6, 10)] * 2, 1)
     assert rate is not None
     assert (rate.low, rate.high) == pytest.approx((0.327720, 0.672280), abs=1e-5)
+
+
+@pytest.mark.parametrize(("p", "size", "n"), [(0.3, 2, 6), (0.05, 4, 8), (0.5, 8, 8)])
+def test_the_share_of_groups_with_a_signal_is_unbiased(p: float, size: int, n: int) -> None:
+    """At every pass rate, and with nothing assumed of it."""
+    expected = 0.0
+    for passed in range(n + 1):
+        found = signal_share([[1.0] * passed + [0.0] * (n - passed)], size)
+        assert found is not None
+        expected += math.comb(n, passed) * p**passed * (1 - p) ** (n - passed) * found.value
+    assert expected == pytest.approx(1 - p**size - (1 - p) ** size, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "size", "value"),
+    [
+        ([[0.0] * 4, [1.0] * 4], 8, 0.0),  # nothing is invented for what never passed, or always
+        ([[0.0] * 4, [0.0, 0.0, 0.0, 1.0]], 8, 0.5),  # fewer trials: all of them are one group
+        ([[0.0, 0.5], [0.5, 0.5]], 2, 0.5),  # rewards in part differ too
+        ([[0.0, 1.0], [1.0]], 4, 1.0),  # one trial of a task says nothing
+    ],
+)
+def test_the_share_of_groups_with_a_signal(
+    tasks: list[list[float]], size: int, value: float
+) -> None:
+    found = signal_share(tasks, size)
+    assert found is not None
+    assert found.value == pytest.approx(value)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert found.high - found.low > 0.2, "few tasks never make it certain"
+
+
+def test_without_two_trials_of_a_task_nothing_is_said_of_a_signal() -> None:
+    assert signal_share([[1.0], []], 4) is None

@@ -99,6 +99,9 @@ WAYS: dict[str, Way] = {
     "tbtui run environment_type=sandbox environment_kwargs.override_storage_mb=2048": _PREPARED,
     "tbtui run --resume NAME": replace(_PREPARED, more="max_steps=2"),  # NAME has its one step
     "tbtui eval NAME": _PREPARED,
+    "tbtui probe": _PREPARED,
+    "tbtui probe NAME": _PREPARED,
+    "tbtui probe probe=terminus-2@1,terminus-2@0.5 budget.rollouts=60 --json": _PREPARED,
     "tbtui eval NAME eval_group_size=4": replace(_REAL, more="--no-ui"),
     "tbtui run mine.toml --print-config": _AS_IT_IS,
     "tbtui run mine.toml --explain": _AS_IT_IS,
@@ -186,6 +189,10 @@ PARSED: dict[str, str] = {
     "tbtui fork NAME s0001-copy-03-2 --turn 2 --policy vllm model_name=NAME"
     " vllm_base_url=...": "needs a vLLM server",
     'tbtui ctl trial message copy-03/2 "look at the tests first"': "needs a paused trial",
+    "tbtui probe MODEL TASKS": "needs a model",
+    "tbtui probe Qwen/Qwen3-0.6B tasks/workshop context_limit=16384": "needs PyTorch",
+    "tbtui probe policy=openai model_name=NAME openai_base_url=http://localhost:8000/v1"
+    " tasks_dir=tasks/workshop": "needs a server",
     "tbtui tasks try mine/counting --watch": "goes on until it is left",
     "tbtui tasks fetch --list": "needs Harbor's registry",
     "tbtui tasks fetch terminal-bench@2.0": "needs Harbor's registry",

@@ -99,6 +99,9 @@ WAYS: dict[str, tuple[str, Way]] = {
     "tbtui run *.NAME=VALUE": ("tbtui run budget.rollouts=2", _PREPARED),
     "tbtui run review=always": ("tbtui run review=always", _PREPARED),
     "tbtui run tasks_dir=*": ("from tbtui tasks fetch bench --registry registry.json", _PREPARED),
+    "tbtui guide demonstrations": ("tbtui guide demonstrations", Way(says="demos=train")),
+    "tbtui probe ...": ("tbtui probe eval_group_size=2", _PREPARED),
+    "tbtui run ...": ("tbtui run temperature=0.7", _PREPARED),
     "tbtui eval ...": ("from tbtui run agent=oracle tasks_dir=tasks/workshop", _PREPARED),
     "tbtui eval policy=vllm model_name=*": ("tbtui eval policy=vllm model_name=m", _PREPARED),
     # Tasks, settings, the machine.

@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from tbtui.config.settings.about import About, Fixed, Live
-from tbtui.config.settings.forks import Forks
+from tbtui.config.settings.probe import Probing
 
 AlarmAction = Literal["off", "warn", "pause", "halt"]
 """What an alarm leads to, beside being journalled: nothing, a word, a paused run, or its end."""
 
 
-class Monitoring(Forks, frozen=True, kw_only=True):
+class Monitoring(Probing, frozen=True, kw_only=True):
     """Alarms, the bill, and GPUs that are shown."""
 
     heading: ClassVar[str] = "Alarms, costs and GPUs"

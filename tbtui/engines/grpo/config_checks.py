@@ -35,6 +35,7 @@ from tbtui.engines.config_checks import (
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.prices import price_list
+from tbtui.engines.probe_arms import probe_problems
 from tbtui.policies.registry import policy_problems
 from tbtui.resources import tasks_dir as bundled_tasks
 
@@ -56,6 +57,7 @@ def grpo_problems(config: RunConfig) -> list[Problem]:
         *policy_problems(config),
         *_tasks_of_others(config),
         *_budget(config),
+        *probe_problems(config),
         *common_problems(config),
         *_biased_or_collapsing(config),
     ]

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from tbtui.algorithm.evaluation import attempts
-from tbtui.config import RunConfig
+from tbtui.config import RunConfig, to_json
 from tbtui.engines.awaiting import comes_before, running
 from tbtui.engines.command_queue import CommandQueue
 from tbtui.engines.grpo.batch import Batch, BatchPlan, OpenBatches
@@ -40,6 +40,7 @@ from tbtui.engines.grpo.metrics import (
 )
 from tbtui.engines.grpo.phases import RunPhases
 from tbtui.engines.grpo.plan import BatchPlanner, SpareGroups
+from tbtui.engines.grpo.probe import Prober, probe_offer
 from tbtui.engines.grpo.publications import Publications
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,
@@ -61,6 +62,7 @@ from tbtui.journal.events import (
     StepStarted,
 )
 from tbtui.policies.base import PolicyError, PolicyLostError
+from tbtui.view.probe import judge
 from tbtui.view.sentences import forks_line, summary_line, values_line
 
 AlarmCheck = Callable[[StepFinished | EvalFinished], Sequence[AlarmRaised]]
@@ -147,7 +149,11 @@ class GrpoEngine:
         self._forks.serve(sampling)
         if self.config.fork_from is not None:
             return await self._fork(fork_origin(self.config))
+        if self.config.probe:
+            return await self._probe()
         before = after = await self._evaluate(0)
+        if before is not None and (advice := probe_offer(self.config, before)):
+            self._journal.append(Noted(level="info", text=advice))
         if self.step:
             # A checkpoint that was saved in a pause may have come before its evaluation.
             after = await self._evaluate_if_due(sampling, after)
@@ -174,6 +180,22 @@ class GrpoEngine:
         tried = attempts(rollout.reward for rollout in rollouts)
         solved = turn_value(started.turn, tried)
         return forks_line(started, solved, len(rollouts) - tried.scored)
+
+    async def _probe(self) -> str:
+        """Try the training tasks in each of the arms; returns the verdict, in one line."""
+        prober = Prober(self._run, self._runner)
+        self._phases.enter(RunPhase.EVALUATING)
+        while True:
+            await self._until_resumed()
+            batch = prober.next_round()
+            self._batches.evaluating = batch
+            try:
+                finished = await self._resting(batch.run(), batch)
+            finally:
+                self._batches.evaluating = None
+            measured = await prober.add(batch, [each for group in finished for each in group])
+            if measured.stopped:
+                return judge(measured.arms, to_json(self.config), prober.untried).why
 
     async def _run_forks(self, batch: Batch) -> tuple[Rollout, ...]:
         self._batches.evaluating = batch

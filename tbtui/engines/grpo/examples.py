@@ -204,5 +204,5 @@ def _require_room(run: EngineContext, examples: str) -> None:
 def example_spec(spec: TrialSpec, directory: Path) -> TrialSpec:
     """`spec` for a trial in which a solution is performed, below this directory."""
     return dataclasses.replace(
-        spec, trials_dir=directory, keep="none", check_zeros="never", snapshots=None
+        spec, agent="shell", trials_dir=directory, keep="none", check_zeros="never", snapshots=None
     )

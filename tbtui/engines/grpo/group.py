@@ -173,7 +173,12 @@ class Decisions:
         trial, exclude = command.target, command.verb == "exclude"
         if why := refusal(
             command.verb,
-            Standing(trial, held_out=plan.purpose == "eval", fork=plan.purpose == "fork"),
+            Standing(
+                trial,
+                held_out=plan.purpose == "eval",
+                fork=plan.purpose == "fork",
+                probe=plan.purpose == "probe",
+            ),
         ):
             self.answer(command, False, why)
             return
@@ -231,6 +236,7 @@ class Decisions:
             TrialPhase.FINISHED,
             held_out=rollout.plan.purpose == "eval",
             fork=rollout.plan.purpose == "fork",
+            probe=rollout.plan.purpose == "probe",
             has_tokens=reward is None or any(call.completion_ids for call in rollout.calls),
         )
         if why := refusal("relabel", stands):

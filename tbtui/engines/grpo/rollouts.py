@@ -37,6 +37,8 @@ class TrialPlan:
     """What the seeds of the whole group derive from."""
     origin: Origin | None = None
     """The turn of another trial at which it begins; what it shares with that is never trained."""
+    agent: str = ""
+    """In place of the run's; empty: the run's."""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -71,6 +71,7 @@ from tbtui.rollout.messages import (
 from tbtui.rollout.outcome import short_reason
 from tbtui.rollout.pool import WorkerId, WorkerLostInfo
 from tbtui.rollout.shell_format import without_own
+from tbtui.sampling import MODEL_ITSELF
 
 _AGENT_FAILURES = 3
 """Trials whose agent can't be set up, and none that has worked, after which it is the agent's."""
@@ -263,7 +264,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
     async def perform(self, task: TaskInfo, answers: Sequence[str]) -> str | None:
         """Give these answers in a trial that is none of the run's; what its first block has left
         on the screen, None where that earned no reward."""
-        plan = TrialPlan(task, "example", 0, 0, "train", 1.0, 0, ())
+        plan = TrialPlan(task, "example", 0, 0, "train", MODEL_ITSELF, 0, ())
         spec = self._spec(plan, f"example-{task.name.replace('/', '--')}", task.agent_timeout_sec)
         place = self._settings.trials_dir
         with tempfile.TemporaryDirectory(
@@ -430,7 +431,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             context_limit=settings.context_limit,
             max_tokens=config.max_tokens,
             keep=config.keep,
-            agent="oracle" if self._scripted(plan) else config.agent,
+            agent="oracle" if self._scripted(plan) else plan.agent or config.agent,
             agent_kwargs=config.agent_kwargs,
             agent_examples=without_own(settings.examples, plan.task.instruction),
             agent_install=config.agent_install or "",

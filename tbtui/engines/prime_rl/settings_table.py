@@ -231,6 +231,9 @@ SETTINGS: Mapping[str, SettingMapping] = MappingProxyType(
         "keep_snapshots": _remarked("trials in its environment servers keep no snapshots", False),
         "fork_from": _remarked("its trials can't begin at a turn of another"),
         "fork_go_on": _remarked("its trials can't begin at a turn of another", False),
+        # Probe
+        "probe": _remarked("tbtui probes with its own engine", ()),
+        "probe_tasks": _remarked("tbtui probes with its own engine", 6),
         # Alarms, costs and GPUs
         "on_alarm": _remarked("tbtui raises its alarms itself; Prime-RL doesn't get it", {}),
         "prices": _remarked("tbtui counts costs itself; Prime-RL doesn't get it", {}),

@@ -367,6 +367,7 @@ class Steering:
             thaws=bool(command.arguments.get("thaw")),
             held_out=place.plan.purpose == "eval",
             fork=place.plan.purpose == "fork",
+            probe=place.plan.purpose == "probe",
             prime_rl=self._prime_rl,
         )
 

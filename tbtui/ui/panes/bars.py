@@ -425,4 +425,4 @@ def purpose_words(trial: TrialView) -> str:
     """What a trial is for."""
     if trial.purpose == "fork":
         return f"fork at turn {trial.fork_turn}"
-    return "held out" if trial.purpose == "eval" else "training"
+    return {"eval": "held out", "probe": "probe"}.get(trial.purpose, "training")

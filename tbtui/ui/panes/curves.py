@@ -11,6 +11,7 @@ from tbtui.ui.drawing.charts import Series, axes, curve, scaled, value_range
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import number, rate
 from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.panes.probe import probe_key, probe_rows
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.curves import (
     SIGNALS,
@@ -40,13 +41,15 @@ _ROWS_FOR_LINES = 12
 
 
 class CurvePane(Pane):
-    """Held-out pass rate, training reward and the other signals, by step."""
+    """Held-out pass rate, training reward and the other signals, by step; of a probe its arms."""
 
     def title(self, frame: Frame) -> str:
-        return "curves"
+        return "curves" if frame.state.probe is None else "probe"
 
     def key(self, frame: Frame) -> Hashable:
         state = frame.state
+        if state.probe is not None:
+            return probe_key(frame)
         return len(state.evals), len(state.steps), state.step, state.max_steps, self._pinned
 
     @property
@@ -57,6 +60,8 @@ class CurvePane(Pane):
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         if width < 16 or height < 4:
             return []
+        if frame.state.probe is not None:
+            return probe_rows(frame, width)
         known = _known(frame.state, self._pinned)
         if width >= _LARGE[0] and height >= _LARGE[1]:
             return _large(frame, known, width, height)

@@ -35,11 +35,13 @@ _OPENED = 6
 """Lines at least for the tiles of a group that a person opens."""
 
 
+_OTHER_BATCHES = {"eval": "held out", "probe": "probe"}
+
+
 def _by_batch(batches: Sequence[Tally]) -> str:
     """`step 3 30/32 · step 4 2/32`: how many of each batch are done."""
     return " · ".join(
-        f"{'held out' if each.purpose == 'eval' else f'step {each.step}'} {each.words}"
-        for each in batches
+        f"{_OTHER_BATCHES.get(each.purpose, f'step {each.step}')} {each.words}" for each in batches
     )
 
 
@@ -151,7 +153,9 @@ class TrialGrid(Pane):
         if not frame.shown:
             return "trials"
         first, *more = tallies(frame.shown, frame.state)
-        held_out = {"eval": "held-out ", "fork": "forked "}.get(first.purpose, "")
+        held_out = {"eval": "held-out ", "fork": "forked ", "probe": "probing "}.get(
+            first.purpose, ""
+        )
         title = f"{held_out}trials · {running} running · {first.words} done"
         if more:
             title = f"trials · {running} running · {_by_batch([first, *more])}"

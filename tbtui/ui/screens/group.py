@@ -66,6 +66,8 @@ class GroupHead(LinePane):
         where = f"step {one.step}" if one.purpose == "train" else f"held out, step {one.step}"
         if one.purpose == "fork":
             where = f"forks at turn {one.fork_turn}"
+        elif one.purpose == "probe":
+            where = "probe"
         left: list[Span] = [
             (" ", None),
             (Name(group.task), palette.strong),
@@ -204,6 +206,7 @@ class SiblingFoot(_Columns):
             later = {
                 "eval": "held out: never trained on",
                 "fork": "forks: never trained on",
+                "probe": "a probe: never trained on",
             }.get(trial.purpose, "more once the group is scored")
             return [row(width, *reward), row(width, (f" {later}", palette.faint))]
         reward += [(" - baseline ", palette.muted), (number(trial.baseline), palette.text)]
