@@ -18,8 +18,8 @@ STOP = ("\nTask:", "\nNew Terminal Output:", "\nCurrent terminal state:")
 """What only a model writes that plays the terminal's part, or the next task's, too."""
 UNREADABLE = f"there is no ```bash block, and no {DONE}"
 
-# The two headings are those of Terminus-2's first prompt, by which views find the instruction. The
-# last line is what a small model goes by most: without it the first answer tends to be the word.
+# The task comes last, as in the examples: a small model goes on with what it has read last. By this
+# layout `view/prompt.py` finds the instruction.
 _PROMPT = f"""\
 Solve the task in a bash terminal. Answer with one block of commands, like this:
 
@@ -29,13 +29,10 @@ ls
 
 Then you see what they print, and answer again. Once the task is done, answer with the word {DONE}.
 
-{{examples}}Task Description:
-{{instruction}}
-
 Current terminal state:
 {{terminal_state}}
 
-Begin with a ```bash block.
+{{examples}}Task: {{instruction}}
 """
 
 

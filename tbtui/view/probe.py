@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 
 from tbtui.invocation import to_type
 from tbtui.journal.events import ArmMeasured, Estimate, ProbeMeasured, ProbeStarted
-from tbtui.sampling import SamplingSettings, for_cut_answers
 from tbtui.view.sentences import budget_text
 from tbtui.view.state import RunState
 from tbtui.view.waiting import duration
@@ -170,8 +169,7 @@ def _no_signal(
     if clear.answers and clear.cut >= _MOSTLY * clear.answers and _readable_whole(clear):
         limit = settings.get("max_tokens")
         longer = {"max_tokens": str(2 * limit)} if isinstance(limit, int) else {}
-        way = for_cut_answers(SamplingSettings(thinks=settings.get("thinking") != "off"))
-        why = f"{clear.cut} of {clear.answers} answers are cut off at max_tokens={limit}: {way}"
+        why = f"longer answers: {clear.cut} of {clear.answers} are cut off at max_tokens={limit}"
         return ProbeVerdict("longer_answers", why, "probe", longer)
     if untried:
         why = f"nothing is solved, {share} are readable with {arm_name(clear)}: an easier agent"
@@ -298,7 +296,8 @@ def closing(measured: ProbeMeasured, settings: Mapping[str, Any]) -> list[str]:
     """What is said below the table: speed, memory, what was spent, and how to read the signal."""
     facts = []
     if measured.tokens_per_sec is not None:
-        facts.append(f"{measured.tokens_per_sec:,.0f} tokens/s")
+        speed = measured.tokens_per_sec
+        facts.append(f"{speed:,.0f} tokens/s" if speed >= 10 else f"{speed:.1f} tokens/s")
     if measured.memory_mb is not None:
         facts.append(f"{measured.memory_mb / 1024:.1f} GiB of memory at most")
     facts.append(f"spent: {spent_words(measured.spent)}")

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 HEADING = "Task Description:"
 """What stands above the instruction in Terminus-2's first prompt."""
 _BEGIN = re.compile(rf"^{HEADING}[ \t]*\n", re.MULTILINE)
+_SMALL = re.compile(
+    r"\ASolve the task in a bash terminal\..*?\nCurrent terminal state:\n"
+    r"(?:.*\nDONE\n\n)?.*?^Task: ",
+    re.MULTILINE | re.DOTALL,
+)
+"""What stands above it in the small agent's, examples included."""
 _END = re.compile(r"\n+Current terminal state:[ \t]*\n")
 _FILE = re.compile(
     r"(?<![\w./-])(?:[\w.-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7}\b|(?<!\S)/\w[\w.-]*/[\w./-]*\w"
@@ -27,7 +33,10 @@ _LONGEST = 20_000
 
 
 def instruction_in(prompt: str) -> str:
-    """The task's instruction in Terminus-2's first prompt; empty where it isn't laid out so."""
+    """The task's instruction in the first prompt of Terminus-2, or of the small agent; empty where
+    it isn't laid out so."""
+    if small := _SMALL.match(prompt):
+        return prompt[small.end() :].strip()
     begin = _BEGIN.search(prompt)
     if begin is None:
         return ""

@@ -82,7 +82,7 @@ async def test_training_tasks_are_performed_once_and_shown_from_then_on(tmp_path
     text = run.directory.agent_examples.read_text()
     assert text.count("New Terminal Output:\nroot@") == 3  # what the terminal really showed
     first = run.prompts()[0]
-    others = [each for each in shown if f"Description:\n{each}" not in first]
+    others = [each for each in shown if not first.rstrip().endswith(f"Task: {each}")]
     assert all(f"Task: {each}\n```bash\n" in first for each in others)
     # They are no trials of the run.
     assert not [e for e in events_of(run.directory, TrialQueued) if "example" in e.trial]

@@ -45,7 +45,7 @@ async def test_arms_take_turns_and_are_measured_each_round(bench: Bench) -> None
         ("terminus-2", "p1"),
         ("mini-swe-agent", "p2"),
     }
-    temperatures = {request.temperature for request in bench.policy.requests}
+    temperatures = {request.sampling.temperature for request in bench.policy.requests}
     assert temperatures == {1.0, 0.5}
     first, second = rounds[-1].arms
     assert (first.pass_at[1].value, first.signal and first.signal.value) == (0.0, 0.0)

@@ -32,8 +32,8 @@ async def test_solves_a_task(engine: ScriptedEngine, shell: TrialSpec) -> None:
     first, second = engine.seen[shell.trial].of(SampleWanted)
     assert [len(first.messages), len(second.messages)] == [1, 3]
     prompt = first.messages[0].content
-    assert "```bash\necho {it}\n```\nDONE\n\nTask Description:\nCreate the file" in prompt
-    assert ":/app#\n\nBegin with" in prompt  # and no more empty lines below the screen
+    assert "```bash\necho {it}\n```\nDONE\n\nTask: Create the file" in prompt
+    assert ":/app#\n\nExamples:" in prompt  # and no more empty lines below the screen
     assert first.stop == STOP
     seen = second.messages[-1].content
     assert seen.startswith("New Terminal Output:\nroot@")

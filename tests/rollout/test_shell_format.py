@@ -11,6 +11,7 @@ from tbtui.rollout.shell_format import (
     read_answer,
     without_own,
 )
+from tbtui.view.prompt import instruction_in
 
 ANSWERS = {
     # name: (answer, block, done, what was forgiven)
@@ -169,6 +170,8 @@ def test_examples_are_shown_as_they_are_but_the_tasks_own() -> None:
     assert not holds_examples("Task: none of it has commands.")
     prompt = prompt_template(both).format(instruction="Move it.", terminal_state="#")
     assert both.strip() in prompt
-    assert "Task Description:\nMove it.\n\nCurrent terminal state:\n#\n" in prompt
+    assert prompt.endswith("\nDONE\n\nTask: Move it.\n")
+    plain = prompt_template().format(instruction="Move it.\n\nThen end.", terminal_state="#")
+    assert (instruction_in(prompt), instruction_in(plain)) == ("Move it.", "Move it.\n\nThen end.")
     assert without_own(both, "Copy it.\n").strip() == braces.strip()
     assert "Examples" not in prompt_template(without_own(other, "Copy it."))
