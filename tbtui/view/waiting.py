@@ -35,6 +35,13 @@ def verb_words(verb: str) -> str:
     return verb.replace("_", " ")
 
 
+def unrewarded_words(state: RunState) -> str:
+    """What stands in the place of training's rewards while there are none."""
+    if state.settings.get("max_steps") == 0 and not state.settings.get("n_epochs"):
+        return "none: this run trains nothing"
+    return "after the first training trials"
+
+
 def duration(seconds: float) -> str:
     """Seconds as `4s`, `3m12s`, `2h05m`."""
     whole = max(0, int(seconds))
@@ -60,8 +67,12 @@ def stage(state: RunState) -> str:
     `state.step` says how many are done."""
     if state.phase is RunPhase.STARTING:
         return "starting"
+    if state.phase is RunPhase.EVALUATING and state.probe is not None:
+        rounds = 0 if state.probed is None else state.probed.rounds
+        return f"probe, round {min(rounds + 1, state.probe.trials)} of {state.probe.trials}"
     if state.phase is RunPhase.EVALUATING:
-        return f"held-out tasks after step {state.step}"
+        forks = state.settings.get("fork_from")
+        return "forks" if forks else f"held-out tasks after step {state.step}"
     under_way = state.open_steps() or list(state.steps)[-1:]
     return step_of(under_way[0].step if under_way else 0, state.max_steps)
 

@@ -22,6 +22,7 @@ from tbtui.journal.events import (
 from tbtui.journal.rundir import RunDirectory
 from tests.events import run_started, trial_finished, trial_queued
 from tests.ui.opening import pane, press, replaying, window, write_on
+from tests.ui.styled_text import styled_text
 
 ARMS = (
     ProbeArm(agent="terminus-2", temperature=1.0),
@@ -99,3 +100,20 @@ async def test_the_arms_fill_in_and_end_in_a_verdict(
         else:
             assert shown.count("1/2") == 2
             assert "verdict" not in shown and "tbtui run" not in shown
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["small", "large"])
+async def test_nothing_of_training_or_held_out_tasks_is_said(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    write_on(run, 0.0, *a_probe(over=False))
+    app, _ = replaying(run)
+    async with window(app, size) as pilot:
+        await press(pilot, "dollar_sign")
+        shown = styled_text(app)
+        assert "probe, round 2 of 2" in shown
+        assert "held-out tasks" not in shown and "after the first" not in shown
+        if size == (80, 24):
+            assert "as asked   p1 terminus-2@1  .50 pass@1 1.0 signal 90% read" in shown
+            assert "best other p2 terminus-2@0.7" in shown

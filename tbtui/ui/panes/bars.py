@@ -18,6 +18,7 @@ from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, clip, clock_time, elapsed, level, number, rate, visible
 from tbtui.ui.panes.curves import interval
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
+from tbtui.ui.panes.probe import probe_summary
 from tbtui.ui.terminal.tty import file_link
 from tbtui.ui.theme.glyphs import (
     ALARM_MARK,
@@ -41,6 +42,7 @@ from tbtui.view.waiting import (
     needs,
     retry_wait,
     stage,
+    unrewarded_words,
     verb_words,
     waiting_for,
 )
@@ -254,10 +256,13 @@ class Summary(LinePane):
         return (
             *(state.rollouts, len(state.evals), state.step, len(state.steps)),
             *(state.policy_now, state.policy_lost, int(frame.now)),
+            0 if state.probed is None else state.probed.rounds,
         )
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state
+        if state.probe is not None:
+            return [*probe_summary(frame, width), self._queue(frame, width)]
         step = state.rewarded_step()
         rewards = step.rewards if step is not None else []
         bins: list[Span] = [(" reward    ", palette.muted)]
@@ -275,7 +280,7 @@ class Summary(LinePane):
                 (f" of {len(rewards)}, step {step.step} ", palette.muted),
             ]
         else:
-            bins.append(("after the first training trials", palette.faint))
+            bins.append((unrewarded_words(state), palette.faint))
             tail = []
         held_out = held_out_rates(state)
         passed: list[Span] = [(" held out  ", palette.muted)]

@@ -69,6 +69,34 @@ def _arms(
             yield row(width, ("  ", None), *_figures(found, palette))
 
 
+def probe_summary(frame: Frame, width: int) -> list[Strip]:
+    """Draw two rows: how the run would be, and the best of what was tried beside it."""
+    state, palette = frame.state, frame.palette
+    started, measured = state.probe, state.probed
+    assert started is not None
+    numbered = list(enumerate(measured.arms if measured is not None else started.arms, 1))
+    plan, others = numbered[0], numbered[1:]
+    if measured is not None:
+        others.sort(key=lambda each: _rank(measured.arms[each[0] - 1]), reverse=True)
+    drawn = []
+    for name, shown in (("as asked", [plan]), ("best other", others[:1])):
+        spans: list[Span] = [(f" {name:<11}", palette.muted)]
+        for place, arm in shown:
+            spans.append((f"p{place} {arm.agent}@{arm.temperature:g}  ", palette.text))
+            if isinstance(arm, ArmMeasured):
+                spans += _figures(arm, palette)
+            else:
+                spans.append(("after the first round", palette.faint))
+        drawn.append(row(width, *(spans if shown else [*spans, ("none is tried", palette.faint)])))
+    return drawn
+
+
+def _rank(arm: ArmMeasured) -> tuple[float, float, float]:
+    passed = arm.pass_at.get(1)
+    signal = arm.signal.value if arm.signal else 0.0
+    return signal, passed.value if passed else 0.0, readable_share(arm)
+
+
 def _figures(arm: ArmMeasured, palette: Palette) -> list[Span]:
     passed, signal = arm.pass_at.get(1), arm.signal
     spans: list[Span] = [

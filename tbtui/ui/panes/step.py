@@ -24,7 +24,7 @@ from tbtui.ui.theme.palette import Palette
 from tbtui.view.listing import RewardRange
 from tbtui.view.state import SPENDINGS, LeftOut, Spending, StepView
 from tbtui.view.times import StepWait, remaining_sec, step_wait, time_left, time_shares
-from tbtui.view.waiting import need_words, needs
+from tbtui.view.waiting import need_words, needs, unrewarded_words
 
 if TYPE_CHECKING:
     from tbtui.view.diagnosis.rules import Diagnosis
@@ -60,12 +60,12 @@ class RewardPane(Pane):
         state, chosen = frame.state, frame.listing.filter.rewards
         step = state.rewarded_step() or StepView(0, 0.0)
         ends = tuple(step.outcomes.items()), tuple(step.left_out.items())
-        return step.step, tuple(step.rewards), ends, chosen
+        return step.step, tuple(step.rewards), ends, chosen, unrewarded_words(frame.state)
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, step = frame.palette, frame.state.rewarded_step()
         if step is None:
-            return sentence(" after the first training trials", palette.faint, width)
+            return sentence(f" {unrewarded_words(frame.state)}", palette.faint, width)
         rewards = step.rewards
         bins = self._bins = reward_bins(rewards, height - 2)
         self._chosen = frame.listing.filter.rewards
