@@ -160,7 +160,7 @@ def probe(
 
     Each task is tried eval_group_size times (4) with each arm, an agent at a temperature
     (probe=terminus-2@1,terminus-2@0.7), within a budget (budget.hours, .rollouts, .tokens,
-    .dollars; a quarter of an hour). Told are the share of answers that the agent can read and of
+    .dollars; a quarter of an hour). It prints the share of answers that the agent can read and of
     those that are cut off, pass@1 and pass@k, the expected share of groups with a signal, speed and
     memory; then a verdict, and the command to run next.
 

@@ -58,7 +58,7 @@ def probe(arguments: Sequence[str], view: launch.View) -> int:
     status, directory = planned.run("progress" if view == "json" else view)
     if directory is None:
         return status
-    return tell_probe(directory, as_json=view == "json")
+    return print_probe(directory, as_json=view == "json")
 
 
 def prepare_probe(arguments: Sequence[str]) -> EvaluationRun:
@@ -134,7 +134,7 @@ def _require_model(config: RunConfig) -> None:
         )
 
 
-def tell_probe(directory: RunDirectory, *, as_json: bool) -> int:
+def print_probe(directory: RunDirectory, *, as_json: bool) -> int:
     """Print what a finished probe has found; returns the exit status."""
     with closing(JournalReader(directory)) as reader:
         kinds = (RunStarted.kind, ProbeStarted.kind, ProbeMeasured.kind)
