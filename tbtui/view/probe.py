@@ -166,7 +166,9 @@ def _no_signal(
         return ProbeVerdict("larger_groups", why, changes={"group_size": str(size)})
     clear = max(arms, key=readable_share)
     share = f"{readable_share(clear):.0%} of {clear.answers} answers"
-    if clear.answers and clear.cut >= _MOSTLY * clear.answers and _readable_whole(clear):
+    # An agent may read what was cut off: where the block that it looks for was whole, for one.
+    unread = clear.readable is None or readable_share(clear) < _MOSTLY
+    if clear.answers and clear.cut >= _MOSTLY * clear.answers and unread and _readable_whole(clear):
         limit = settings.get("max_tokens")
         longer = {"max_tokens": str(2 * limit)} if isinstance(limit, int) else {}
         why = f"longer answers: {clear.cut} of {clear.answers} are cut off at max_tokens={limit}"
@@ -182,7 +184,8 @@ def _no_signal(
     if not str(settings.get("tasks_dir") or _EASIEST_TASKS).endswith(_EASIEST_TASKS):
         changes = {"tasks_dir": _EASIEST_TASKS}
         return ProbeVerdict("easier_tasks", f"easier tasks: {why}", "probe", changes)
-    return ProbeVerdict("warm_start", f"a warm start: {why}", changes={"demos": "train"})
+    changes = {**_as_arm(clear, settings), "demos": "train"}
+    return ProbeVerdict("warm_start", f"a warm start: {why}", changes=changes)
 
 
 def _passing(arm: ArmMeasured) -> float:

@@ -90,6 +90,8 @@ COLD, EASY = "terminus-2@0.7", "shell@1"
         ([arm(passed=0.5)], "", "larger_groups", "some are solved always", {"group_size": "16"}),
         ([arm(readable=0.3, cut=0.7)], "", "longer_answers", "42 of 60", {"max_tokens": "1024"}),
         ([arm(readable=0.0, cut=0.7)], "", "warm_start", "0% of 60", {"demos": "train"}),
+        # Cut off behind what the agent reads.
+        ([arm(readable=0.8, cut=0.7)], "", "easier_tasks", "80%", {"tasks_dir": "starter"}),
         # Nothing is known of the model.
         (
             [unscored(broken=24, reason="sandbox_lost: gone")],
@@ -147,6 +149,11 @@ def started(*typed: str) -> ProbeStarted:
             "tbtui probe model_name=m max_tokens=1024",
         ),
         ([unscored(broken=24)], {}, ["model_name=m"], "tbtui doctor"),
+        (
+            [arm(readable=0.0, cut=0.9), arm(EASY, readable=0.8, cut=0.7)],
+            *({"tasks_dir": "tasks/starter"}, ["model_name=m"]),
+            "tbtui run model_name=m agent=shell demos=train",
+        ),
         (
             [arm()],
             *({}, ["model_name=m", "tasks_dir=mine", "tasks=a", "eval_split=0.3"]),
