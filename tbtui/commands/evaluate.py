@@ -247,8 +247,9 @@ def weights_config(weights: Weights, settings: Sequence[str], command: str = "")
         changes |= {name: value for name, value in _TRACKERS.items() if name not in names}
     if weights.run and "logs_dir" not in names:
         changes["logs_dir"] = weights.run.path.parent
-    if weights.run and "agent_examples" not in names and weights.run.agent_examples.is_file():
-        changes["agent_examples"] = str(weights.run.agent_examples)  # not others of the same seed
+    kept = weights.run.agent_examples if weights.run else None
+    if kept and "agent_examples" not in names and kept.is_file() and not kept.is_symlink():
+        changes["agent_examples"] = str(kept)  # not others of the same seed
     if weights.checkpoint:
         changes["checkpoint"] = str(weights.checkpoint.path)
     if weights.on_server:

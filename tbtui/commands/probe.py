@@ -23,7 +23,7 @@ from tbtui.commands.evaluate import EvaluationRun, Weights, weights_config, weig
 from tbtui.config import ConfigError, RunConfig, names_of, parse_settings, to_json
 from tbtui.config.values import policy_of
 from tbtui.engines.grpo.checkpoint_state import STATE_FILE
-from tbtui.engines.probe_arms import default_arms
+from tbtui.engines.probe_arms import arms_of, default_arms
 from tbtui.errors import UserError
 from tbtui.journal.events import ProbeMeasured, ProbeStarted, RunStarted
 from tbtui.journal.reader import JournalReader
@@ -84,8 +84,10 @@ def prepare_probe(arguments: Sequence[str]) -> EvaluationRun:
     if config.checkpoint is not None:
         changes["given"] = config.given | {"checkpoint"}
     what = f"{config.model_name}, {weights.what}" if weights.checkpoint else config.model_name
+    probed = config.replace(**changes)
+    arms_of(probed)  # refused before anything is said of them
     passed_over = tuple(weights.checkpoint.passed_over) if weights.checkpoint else ()
-    return EvaluationRun(config.replace(**changes), what, passed_over, "probe")
+    return EvaluationRun(probed, what, passed_over, "probe")
 
 
 def plan_words(config: RunConfig) -> str:
@@ -120,7 +122,11 @@ def _is_of_a_run(target: str, settings: Sequence[str]) -> bool:
 def _require_model(config: RunConfig) -> None:
     """Refuse what is there and no model, before anything is loaded. Raises `ConfigError`."""
     place = Path(config.model_name).expanduser()
-    if policy_of(to_json(config)) in ("openai", "vllm") or not place.exists():
+    if policy_of(to_json(config)) in ("openai", "vllm"):
+        return
+    if not place.exists():
+        if config.model_name.startswith(("/", "./", "../", "~")):
+            raise ConfigError(f"model_name={config.model_name}: there is no such directory")
         return
     if not place.is_dir():
         raise ConfigError(

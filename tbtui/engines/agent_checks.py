@@ -50,12 +50,26 @@ def examples_asked(config: RunConfig) -> int | Path:
 
 
 def read_examples(path: Path) -> str:
-    """The text of a file of examples. Raises `ConfigError`: it is none."""
-    given = f"agent_examples={path}"
+    """The text of a file of examples that somebody names. Raises `ConfigError`: it is none."""
     try:
-        text = read_plain(expanded_user(path).resolve()).decode()
+        return _examples_in(expanded_user(path).resolve(), path)
     except PathError as problem:
         raise ConfigError(f"agent_examples={problem}") from problem
+
+
+def read_kept_examples(path: Path) -> str:
+    """The text of a run's examples, where no link is followed: the run may be a stranger's.
+
+    Raises:
+        ConfigError: it is no file of examples.
+    """
+    return _examples_in(path, path)
+
+
+def _examples_in(path: Path, named: Path) -> str:
+    given = f"agent_examples={named}"
+    try:
+        text = read_plain(path).decode()
     except OSError as problem:
         raise ConfigError(
             f"{given}: {problem.strerror or problem}: give 0 to {MOST_EXAMPLES}, or a file"

@@ -54,8 +54,12 @@ def _arm(text: str) -> ProbeArm:
         value = float(temperature)
     except ValueError:
         value = math.nan
-    if not (agent and at and 0 < value < math.inf):
+    if not (agent and at and math.isfinite(value)):
         raise ConfigError(f"probe={text}: write AGENT@TEMPERATURE, as in terminus-2@0.7")
+    if value <= 0:
+        raise ConfigError(
+            f"probe={text}: the temperature should be above 0, or all trials of a task are alike"
+        )
     return ProbeArm(agent=agent, temperature=value)
 
 

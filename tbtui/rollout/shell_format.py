@@ -1,8 +1,8 @@
 """What `agent=shell` says to a model, and how it reads what the model answers. Pure.
 
 A model of a few hundred million parameters keeps to no form for long. Whatever can mean only one
-thing is taken for that, and what was forgiven is recorded with the turn; the model isn't told, for
-each word in its prompt costs it context.
+thing is taken for that, and what was forgiven is recorded with the turn, and is no part of the next
+prompt, whose every word costs context.
 """
 
 from __future__ import annotations

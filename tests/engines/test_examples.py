@@ -15,7 +15,7 @@ from tbtui.catalog.tasks import discover
 from tbtui.commands.evaluate import Weights, weights_config
 from tbtui.config import ConfigError, RunConfig, parse_settings, to_toml
 from tbtui.config.values import absolute
-from tbtui.engines.agent_checks import agent_problems, check_agent_of
+from tbtui.engines.agent_checks import agent_problems, check_agent_of, read_kept_examples
 from tbtui.engines.grpo.examples import candidates
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.run import Run
@@ -97,6 +97,20 @@ async def test_training_tasks_are_performed_once_and_shown_from_then_on(tmp_path
 
     config = weights_config(Weights("", run=run.directory), [])
     assert config.agent_examples == str(run.directory.agent_examples)
+
+
+def test_examples_of_a_strangers_run_are_no_link_and_text(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("Task: x\n```bash\nls\n```\nDONE\n")
+    run.agent_examples.symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=r"agent-examples\.txt"):
+        read_kept_examples(run.agent_examples)
+    assert weights_config(Weights("", run=run), []).agent_examples == "0"
+    run.agent_examples.unlink()
+    run.agent_examples.write_bytes(b"Task: \xff")
+    with pytest.raises(ConfigError, match="no text in UTF-8"):
+        read_kept_examples(run.agent_examples)
 
 
 @pytest.mark.slow

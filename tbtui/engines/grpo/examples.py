@@ -19,7 +19,7 @@ from tbtui.algorithm.evaluation import PASS_REWARD
 from tbtui.catalog.load import TaskInfo
 from tbtui.chat import Message
 from tbtui.config import ConfigError
-from tbtui.engines.agent_checks import examples_asked, read_examples
+from tbtui.engines.agent_checks import examples_asked, read_examples, read_kept_examples
 from tbtui.engines.grpo.context import EngineContext
 from tbtui.engines.grpo.rollouts import derive_seed
 from tbtui.engines.trials.steering import Pool
@@ -107,7 +107,7 @@ async def examples_of(run: EngineContext, perform: Perform) -> str:
     config, kept = run.config, run.directory.agent_examples
     asked = examples_asked(config)
     if kept.is_file():
-        text = read_plain(kept).decode()
+        text = read_kept_examples(kept)
     elif isinstance(asked, Path):
         text = read_examples(asked)
         _note(run, f"agent_examples: those of {asked}")
