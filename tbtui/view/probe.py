@@ -97,7 +97,7 @@ def judge(
     instead = f"{said}, {_value(plan.signal):.0%} with {arm_name(plan)}"
     if best.agent == plan.agent:
         return ProbeVerdict("temperature", f"another temperature: {instead}", changes=changes)
-    return ProbeVerdict("agent", f"an easier agent: {instead}", changes=changes)
+    return ProbeVerdict("agent", f"another agent: {instead}", changes=changes)
 
 
 def _as_arm(arm: ArmMeasured, settings: Mapping[str, Any]) -> dict[str, str]:

@@ -67,7 +67,7 @@ COLD, EASY = "terminus-2@0.7", "shell@1"
         ),
         (
             [arm(readable=0), arm(EASY, passed=0.2, signal=0.5)],
-            *("", "agent", "easier agent", {"agent": "shell"}),
+            *("", "agent", "another agent", {"agent": "shell"}),
         ),
         (
             # What was asked for is kept where it does: the agent before the temperature.
