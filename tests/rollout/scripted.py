@@ -133,6 +133,8 @@ class ScriptedEngine:
         self.pool = WorkerPool(n_workers, log_dir, self._on_message, self._on_lost, **options)
 
     def start(self, spec: TrialSpec, script: Script) -> None:
+        # Of two tests with one name, in two files, the second would take the first one's end.
+        assert not self.seen[spec.trial].of(TrialDone), f"{spec.trial} has been run before"
         self._scripts[spec.trial] = list(script)
         self.pool.start_trial(spec)
 

@@ -24,7 +24,7 @@ def screens(engine: ScriptedEngine, spec: TrialSpec) -> list[str]:
     return [seen.observation for seen in engine.seen[spec.trial].of(TurnSeen)]
 
 
-async def test_solves_a_task(engine: ScriptedEngine, shell: TrialSpec) -> None:
+async def test_a_block_and_the_word_solve_a_task(engine: ScriptedEngine, shell: TrialSpec) -> None:
     shell = changed(shell, agent_examples="Task: Say {it}.\n```bash\necho {it}\n```\nDONE\n")
     facts = await engine.run(shell, [HELLO, "DONE"])
     assert (facts.finish, facts.verdict, facts.turns) == ("completed", 1.0, 2)
